@@ -78,17 +78,17 @@ class Attack:
     def send(self, destination: str, persistent: bool = False) -> Frame:
         return "SEND", [("destination", destination), ("persistent", f"{persistent}".lower()), ("a", self.text)]
 
-    def says(self, frames: Iterator[Frame] | list[Frame], client_id: str | None = None) -> Said:
-        said = Said(self.stomp, client_id)
-        said.say(frames)
-        return said
+    def sender(self, frames: Iterator[Frame] | list[Frame], client_id: str | None = None) -> Sender:
+        sender = Sender(self.stomp, client_id)
+        sender.send_all(frames)
+        return sender
 
     def fill(self, destination: str, count: int) -> None:
-        said = self.says([self.send(destination, persistent=True) for _ in range(count)])
-        said.wait()
-        said.end()
+        sender = self.sender([self.send(destination, persistent=True) for _ in range(count)])
+        sender.wait()
+        sender.end()
 
-    def asks(self, path: str, method: str = "GET", body: object = None) -> None:
+    def request(self, path: str, method: str = "GET", body: object = None) -> None:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.admin}{path}", data, self.headers, method=method)
         with contextlib.suppress(urllib.error.URLError, OSError):
@@ -97,29 +97,31 @@ class Attack:
     # ---- the attacks
 
     def advisories(self) -> None:
-        with self.says(self.subscriptions("/topic/ActiveMQ.Advisory.TempQueue", 315)), Said(self.stomp) as other:
+        with self.sender(self.subscriptions("/topic/ActiveMQ.Advisory.TempQueue", 315)), Sender(self.stomp) as other:
             for number in count():
                 if self.is_over:
                     return
                 destination = ("destination", f"/temp-queue/t{number}")
-                other.say([("SUBSCRIBE", [("id", f"{number}"), destination]), ("UNSUBSCRIBE", [("id", f"{number}")])])
+                other.send_all(
+                    [("SUBSCRIBE", [("id", f"{number}"), destination]), ("UNSUBSCRIBE", [("id", f"{number}")])]
+                )
                 other.wait()
 
     def topic(self) -> None:
-        with self.says(self.subscriptions("/topic/attacked", self.count)), Said(self.stomp) as other:
+        with self.sender(self.subscriptions("/topic/attacked", self.count)), Sender(self.stomp) as other:
             while not self.is_over:
-                other.say([self.send("/topic/attacked", self.random.random() < 0.5)])
+                other.send_all([self.send("/topic/attacked", self.random.random() < 0.5)])
                 other.wait()
 
     def _subscribes(self, **headers: str) -> None:
         self.fill("/queue/attacked", self.count)
-        with Said(self.stomp) as said:
+        with Sender(self.stomp) as sender:
             while not self.is_over:
-                said.say(self.subscriptions("/queue/attacked", 1, **headers))
-                said.wait()
+                sender.send_all(self.subscriptions("/queue/attacked", 1, **headers))
+                sender.wait()
                 time.sleep(self.random.random() / 5)
-                said.say([("UNSUBSCRIBE", [("id", "0")])])
-                said.wait()
+                sender.send_all([("UNSUBSCRIBE", [("id", "0")])])
+                sender.wait()
 
     def consumer(self) -> None:
         self._subscribes(ack="client")
@@ -128,9 +130,9 @@ class Attack:
         self._subscribes(browser="true")
 
     def consumers(self) -> None:
-        with self.says(self.subscriptions("/queue/chosen", self.count)), Said(self.stomp) as other:
+        with self.sender(self.subscriptions("/queue/chosen", self.count)), Sender(self.stomp) as other:
             while not self.is_over:
-                other.say([self.send("/queue/chosen")])
+                other.send_all([self.send("/queue/chosen")])
                 other.wait()
 
     def durable(self) -> None:
@@ -138,42 +140,42 @@ class Attack:
         owners = []
         for number in range(20):
             frames = self.subscriptions("/topic/kept", 1, ack="client")
-            owners.append(self.says([(verb, [*headers, name]) for verb, headers in frames], f"c{number}"))
+            owners.append(self.sender([(verb, [*headers, name]) for verb, headers in frames], f"c{number}"))
             owners[-1].wait()
         for each in owners[::2]:
             each.end()
-        with Said(self.stomp) as other:
+        with Sender(self.stomp) as other:
             while not self.is_over:
-                other.say([self.send("/topic/kept", persistent=True)])
+                other.send_all([self.send("/topic/kept", persistent=True)])
                 other.wait()
 
     def api(self) -> None:
         self.fill("/queue/read", self.count)
         selector = quote(self.selector)
         while not self.is_over:
-            self.asks(f"/destinations/queue/read/messages?selector={selector}")
+            self.request(f"/destinations/queue/read/messages?selector={selector}")
 
     def deletes(self) -> None:
         self.fill("/queue/deleted", self.count)
         while not self.is_over:
-            self.asks("/destinations/queue/deleted/messages/delete", "POST", {"selector": f"NOT ({self.selector})"})
+            self.request("/destinations/queue/deleted/messages/delete", "POST", {"selector": f"NOT ({self.selector})"})
 
     def patterns(self) -> None:
         # A header line has 10 KiB at most.
         names = [",".join(f"/topic/{'*.' * (n % 7)}p{n}.>" for n in range(first, first + 450)) for first in (0, 450)]
         frames: list[Frame] = [("SUBSCRIBE", [("id", f"{n}"), ("destination", each)]) for n, each in enumerate(names)]
         frames += [("UNSUBSCRIBE", [("id", f"{n}")]) for n in range(len(names))]
-        with Said(self.stomp) as said:
-            said.say([self.send(f"/topic/a.b.c.{number}") for number in range(500)])
+        with Sender(self.stomp) as sender:
+            sender.send_all([self.send(f"/topic/a.b.c.{number}") for number in range(500)])
             while not self.is_over:
-                said.say(frames)
-                said.wait()
+                sender.send_all(frames)
+                sender.wait()
 
     def floods(self) -> None:
-        with Said(self.stomp) as said:
+        with Sender(self.stomp) as sender:
             while not self.is_over:
-                said.say([("SEND", [("destination", "/topic/unread")])] * 1_000)
-                said.wait()
+                sender.send_all([("SEND", [("destination", "/topic/unread")])] * 1_000)
+                sender.wait()
 
 
 ATTACKS: dict[str, Callable[[Attack], None]] = {
@@ -190,7 +192,7 @@ ATTACKS: dict[str, Callable[[Attack], None]] = {
 }
 
 
-class Said:
+class Sender:
     """A STOMP connection that sends frames, and reads and drops the answers on a thread."""
 
     def __init__(self, endpoint: Endpoint, client_id: str | None = None) -> None:
@@ -201,29 +203,29 @@ class Said:
         self._is_over = False
         threading.Thread(target=self._read, daemon=True).start()
 
-    def __enter__(self) -> Said:
+    def __enter__(self) -> Sender:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.end()
 
-    def say(self, frames: Iterator[Frame] | list[Frame]) -> None:
+    def send_all(self, frames: Iterator[Frame] | list[Frame]) -> None:
         self._peer.sendall(b"".join(command_frame(verb, headers) for verb, headers in frames))
 
     def wait(self) -> None:
         """Wait until the broker has processed all sent frames. Raises BenchError if it disconnects."""
         self._number += 1
         self._came.clear()
-        self.say([("SEND", [("destination", "/topic/unread"), ("receipt", f"said-{self._number}")])])
+        self.send_all([("SEND", [("destination", "/topic/unread"), ("receipt", f"sent-{self._number}")])])
         if not self._came.wait(PATIENCE_SECONDS) or self._is_over:
-            raise BenchError("the broker hung up, or does not answer")
+            raise BenchError("the broker closed the connection, or does not answer")
 
     def _read(self) -> None:
         rest = b""
         with contextlib.suppress(OSError):
             while data := self._peer.recv(1 << 16):
                 rest += data
-                if b"receipt-id:said-%d\n" % self._number in rest:
+                if b"receipt-id:sent-%d\n" % self._number in rest:
                     self._came.set()
                 rest = rest[-200:]
         self._is_over = True
@@ -260,7 +262,7 @@ def _headers(until: float, ports: Mapping[str, int], token: str) -> None:
     print(json.dumps({"answer_bytes_max": longest}))
 
 
-def _hold(until: float, admin: int, said: bytes) -> None:
+def _hold(until: float, admin: int, data: bytes) -> None:
     """Keep CONNECTIONS connections open that have sent these bytes, and do not read."""
 
     def hold() -> None:
@@ -268,11 +270,11 @@ def _hold(until: float, admin: int, said: bytes) -> None:
             try:
                 with socket.create_connection((HOST, admin), 10) as peer:
                     peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                    peer.sendall(said)
+                    peer.sendall(data)
                     peer.settimeout(0.2)
                     while time.monotonic() < until:
                         try:
-                            if not peer.recv(1, socket.MSG_PEEK) or b"unread" not in said.lower():
+                            if not peer.recv(1, socket.MSG_PEEK) or b"unread" not in data.lower():
                                 break
                             time.sleep(0.2)
                         except TimeoutError:

@@ -47,12 +47,12 @@ class Decoded(NamedTuple):
     peak_bytes: int
 
 
-def chosen(directory: Path, last: int | None = None) -> list[JournalFile]:
+def closed_files(directory: Path, last: int | None = None) -> list[JournalFile]:
     """Return the closed files, up to the number ``last``."""
     return journal_files([str(directory)], last=last)
 
 
-def in_processes(files: Sequence[JournalFile], table: str, processes: int) -> list[Decoded]:
+def decode_in_processes(files: Sequence[JournalFile], table: str, processes: int) -> list[Decoded]:
     """Decode ``files`` in this many processes, which all begin at once when each has warmed up."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(processes)
@@ -71,7 +71,7 @@ def in_processes(files: Sequence[JournalFile], table: str, processes: int) -> li
 
 
 def _decode(files: Sequence[JournalFile], table: str, barrier: Barrier, end: Connection) -> None:
-    read = counted if table == RECORDS else gone_through
+    read = count_records if table == RECORDS else read_all
     read(files[:1])
     barrier.wait()
     start, cpu = time.monotonic(), time.process_time()
@@ -79,7 +79,7 @@ def _decode(files: Sequence[JournalFile], table: str, barrier: Barrier, end: Con
     end.send(Decoded(start, time.monotonic(), time.process_time() - cpu, rows, peak_bytes(os.getpid())))
 
 
-def counted(files: Sequence[JournalFile]) -> int:
+def count_records(files: Sequence[JournalFile]) -> int:
     """Count records by command and destination, as the query for Spark does. Return the total."""
     sums: pa.Table | None = None
     for file in files:
@@ -92,12 +92,12 @@ def counted(files: Sequence[JournalFile]) -> int:
     return 0 if sums is None else sum(sums.column("count").to_pylist())
 
 
-def gone_through(files: Sequence[JournalFile]) -> int:
+def read_all(files: Sequence[JournalFile]) -> int:
     """Read all columns of all messages, bodies included, and discard them. Return the number of messages."""
     return sum(batch.num_rows for file in files for batch in record_batches(file, MESSAGES))
 
 
-class Held:
+class BufferFile:
     """A journal file whose bytes came from Spark: the pipeline opens it as if it were on a disk."""
 
     def __init__(self, content: pa.Buffer) -> None:
@@ -122,9 +122,9 @@ class Held:
         pass
 
 
-def decode_held(file: JournalFile, content: pa.Buffer) -> Iterator[pa.RecordBatch]:
+def decode_buffer(file: JournalFile, content: pa.Buffer) -> Iterator[pa.RecordBatch]:
     """Decode the same columns with the same decoder from bytes in memory."""
-    setattr(walk, "open_file", lambda path, access=(): Held(content))  # noqa: B010 - a name that the module imports
+    setattr(walk, "open_file", lambda path, access=(): BufferFile(content))  # noqa: B010 - imported name
     yield from record_batches(file, RECORDS, KEYS)
 
 
@@ -145,7 +145,7 @@ def pipeline(
         journal, big = work / "journal", work / "big"
         _build(journal, max(journal_bytes, composition_bytes), FILE_BYTES, say)
         _build(big, min(BIG_FILE_BYTES, journal_bytes), min(BIG_FILE_BYTES, journal_bytes), say)
-        files = chosen(journal, max(1, journal_bytes // FILE_BYTES))
+        files = closed_files(journal, max(1, journal_bytes // FILE_BYTES))
         size = sum(file.size for file in files)
         last = files[-1].file
 
@@ -194,7 +194,7 @@ def pipeline(
 def _build(directory: Path, size: int, file_bytes: int, say: Say) -> None:
     """Write a journal with more than ``size`` bytes of closed files, unless it exists."""
     if directory.exists():
-        if sum(file.size for file in chosen(directory)) >= size:
+        if sum(file.size for file in closed_files(directory)) >= size:
             return
         shutil.rmtree(directory)
     say(f"writing {size >> 20} MiB of journal to {directory}")
@@ -202,7 +202,7 @@ def _build(directory: Path, size: int, file_bytes: int, say: Say) -> None:
 
 
 def _plain(files: Sequence[JournalFile], table: str, processes: int, say: Say) -> dict[str, Any]:
-    found: list[Decoded] = in_processes(files, table, processes)
+    found: list[Decoded] = decode_in_processes(files, table, processes)
     taken = max(each.stop for each in found) - min(each.start for each in found)
     rows = sum(each.rows for each in found)
     say(f"{table}, {processes} plain: {taken:.2f} s")

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tandemmq.bench.driver.process import cost, descendants, peak_bytes
-from tandemmq.bench.pipeline import KEYS, MESSAGES, chosen, decode_held
+from tandemmq.bench.pipeline import KEYS, MESSAGES, closed_files, decode_buffer
 from tandemmq.pipeline.jobs import composition
 from tandemmq.pipeline.jobs.tables import Sources
 from tandemmq.pipeline.session import session
@@ -37,12 +37,12 @@ def source(spark: SparkSession, directory: str, last: int) -> DataFrame:
 
 def binary_file(spark: SparkSession, directory: str, last: int) -> DataFrame:
     """Read without a data source: Spark reads the files, and passes their bytes to the same decoder."""
-    files = {file.path: file for file in chosen(Path(directory), last)}
+    files = {file.path: file for file in closed_files(Path(directory), last)}
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
-                yield from decode_held(files[path.as_py().removeprefix("file:")], content.as_buffer())
+                yield from decode_buffer(files[path.as_py().removeprefix("file:")], content.as_buffer())
 
     read = spark.read.format("binaryFile").load(list(files)).select("path", "content")
     return read.mapInArrow(decode, KEYS_SCHEMA).groupBy(*KEYS).count()

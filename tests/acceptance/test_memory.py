@@ -119,7 +119,7 @@ async def test_memory_is_counted_within_a_quarter_of_what_is_held(broker: Broker
 
 async def retained(port: int) -> None:
     pieces = [mqtt_attacks.publish(f"r/{number}", b"r" * 10_000, retain=True) for number in range(3_000)]
-    await mqtt_attacks.says(port, "retains", *pieces)
+    await mqtt_attacks.send_all(port, "retains", *pieces)
 
 
 async def packet_ids(port: int) -> None:
@@ -151,7 +151,7 @@ async def test_memory_of_mqtt_is_counted_within_a_quarter_of_what_is_held(
 ) -> None:
     assert broker.mqtt is not None
     for number in range(20):
-        await mqtt_attacks.says(
+        await mqtt_attacks.send_all(
             broker.mqtt, f"first-{number}", mqtt_attacks.publish("t", b"x", retain=True), lasts=True
         )
     before = resident(broker), counted(broker, "used")

@@ -13,7 +13,7 @@ import pytest
 from tandemmq.broker.protocols.mqtt.packets import PacketType
 from tests.support.acceptance.mqtt_once_clients import KINDS
 from tests.support.acceptance.mqtt_sleep_rounds import ROUNDS_OF_A_LIFE, Life, check, seed_of
-from tests.support.acceptance.mqtt_wire_log import Said, faults_of_brokers
+from tests.support.acceptance.mqtt_wire_log import LoggedPacket, faults_of_brokers
 from tests.support.acceptance.zombie_shim import library as library
 from tests.support.protocols.mqtt.client_packets import ServerPacket
 from tests.support.prove import IS_PROOF, SEED, rounds
@@ -41,10 +41,10 @@ async def test_no_broker_that_slept_or_took_over_sends_a_payload_twice(tmp_path:
             check(seen)
 
 
-def _sent(*packets: tuple[int, int, bool]) -> list[Said]:
+def _sent(*packets: tuple[int, int, bool]) -> list[LoggedPacket]:
     """To one client: connection, packet id, DUP; 0 for a packet id: PUBREL of 1."""
     return [
-        Said(
+        LoggedPacket(
             at,
             "a",
             connection,

@@ -379,7 +379,7 @@ class Taker:
         again = list(self.open)  # is to come first, in this order
         while completed or again or len(self.open) < min(OPEN_MAX, OWED - len(self.got)):
             packet = client.hear()
-            assert packet is not None, "the broker hung up"
+            assert packet is not None, "the broker closed the connection"
             if packet.type is PacketType.PUBREL:
                 client.say(Acknowledgement(PacketType.PUBCOMP, packet.packet_id, 0, NONE))
                 continue

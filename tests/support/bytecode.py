@@ -1,6 +1,6 @@
-"""The bytecode of the tree, where PYTHONPYCACHEPREFIX keeps it, is that of a copy of the tree, too.
+"""Give a copy of the tree the bytecode of the tree, which PYTHONPYCACHEPREFIX keeps.
 
-To compile all tests with their assertions costs 16 s of CPU, and a copy has no bytecode of its own.
+The compilation of all tests with their assertions costs 16 s of CPU, and a copy has no bytecode.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from pathlib import Path
 
 
 def copy_bytecode(tree: Path, copy: Path, prefix: Path | None = None) -> None:
-    """Give ``copy``, whose files have the times of those of ``tree``, their bytecode.
+    """Give ``copy`` the bytecode of ``tree``. Its files must have the times of those of ``tree``.
 
-    ``prefix``: the PYTHONPYCACHEPREFIX of the processes that use the copy, if it is not that of this one. It gets the
-    bytecode of the libraries, too. What other processes compile meanwhile may be left out.
+    ``prefix``: PYTHONPYCACHEPREFIX of the processes that use the copy, if it is not that of this process. It also gets
+    the bytecode of the libraries. Files that other processes compile at the same time may be left out.
     """
     if sys.pycache_prefix is None:
         return

@@ -1,4 +1,4 @@
-"""Tests that put something of their own in a method's place, or look into a class: no work for compiled code."""
+"""A mark for tests that replace a method or inspect a class, which is not possible with compiled code."""
 
 from __future__ import annotations
 

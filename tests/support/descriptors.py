@@ -1,4 +1,5 @@
-"""A worker's open files: who leaves too many is named, before others fail for it (``select`` takes 1,024)."""
+"""A check of a worker's open files: tests that leave too many open are named before others fail because of them
+(``select`` takes 1,024)."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from typing import Final
 import pytest
 
 _OPEN: Final = Path("/proc/self/fd")
-#: Servers and browsers that many tests share have some fifty. Clients that are let go of have hundreds between two
-#: rounds of the collector.
+#: Servers and browsers that many tests share have about fifty. Released clients have hundreds between two runs of the
+#: garbage collector.
 OPEN_MAX: Final = 400
-#: So many of those that left most are named.
+#: Number of tests with the most open files that are named.
 NAMED_MAX: Final = 5
 
 _left: Counter[str] = Counter()
@@ -24,13 +25,13 @@ _left: Counter[str] = Counter()
 
 @pytest.fixture(autouse=True)
 def descriptors(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Set up first of all, and so the last that is torn down."""
+    """The first fixture that is set up, so that it is torn down last."""
     before = _count()
     yield
     now = _count()
     _left[request.node.nodeid] += now - before
     if now > OPEN_MAX:
-        gc.collect()  # what is in cycles is nobody's any more
+        gc.collect()  # objects in cycles are unused
         if (now := _count()) > OPEN_MAX:
             left = _left.most_common(NAMED_MAX)
             pytest.fail(f"{now} descriptors are open: {_kinds()}; left by {left}", pytrace=False)
@@ -45,6 +46,6 @@ def _kinds() -> list[tuple[str, int]]:
     for each in _OPEN.iterdir():
         try:
             kinds[re.sub(r"\d+", "N", os.readlink(each))] += 1
-        except FileNotFoundError:  # of this very list
+        except FileNotFoundError:  # the descriptor of this directory listing
             pass
     return kinds.most_common(NAMED_MAX)

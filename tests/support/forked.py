@@ -1,15 +1,15 @@
-"""Processes of the tree that do not import it: a server that has imported everything forks them.
+"""Processes of the tree that need no imports: a server that has imported everything forks them.
 
-A broker imports for 0.7 s of CPU before it does anything. ``Popen`` and ``run`` have the interface of ``subprocess``. A
-command ``python -m tandemmq ...``, ``python -m tests...`` or ``python -c ...`` becomes a fork of the server, any other
-command a new process.
+The imports of a broker cost 0.7 s of CPU. ``Popen`` and ``run`` have the interface of ``subprocess``. A command
+``python -m tandemmq ...``, ``python -m tests...`` or ``python -c ...`` becomes a fork of the server, any other command
+a new process.
 
-Each process that starts others has a server of its own, from its first ``Popen`` until it ends. However it ends, the
-server then reads the end of its socket, and ends. For each request the server forks twice and ends the process between;
-the requesting process is the subreaper meanwhile, and so becomes the parent. Therefore waiting, exit codes and signals
-are those of any child.
+Each process that starts others has a separate server, from its first ``Popen`` until it ends. Then the server reads the
+end of its socket, and ends too. For each request the server forks twice and ends the intermediate process; the
+requesting process is the subreaper in the meantime, and so becomes the parent. Therefore waiting, exit codes and
+signals are those of any child.
 
-All forks of a server hash strings alike (PYTHONHASHSEED); everything else that is drawn differs (test_forked.py).
+All forks of a server have the same hash seed (PYTHONHASHSEED); all other random values differ (test_forked.py).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from typing import Any, Final
 
 from tests.support.tree import ROOT
 
-#: Set to anything but nothing, every process is a new one.
+#: If this variable is not empty, every process is a new one.
 NO_FORK: Final = "TANDEMMQ_NO_FORK"
 PACKAGES: Final = ("tandemmq", "tests")
-#: Variables that a program reads when it needs them. A difference in any other one means a new process: in the server
-#: the interpreter, a library or an import has read it.
+#: Variables that a program reads when it needs them. If any other variable differs, a new process is started, because
+#: the interpreter, a library or an import of the server has already read it.
 READ_WHEN_NEEDED: Final = (
     "COLUMNS", "KUBERNETES_", "NOTIFY_SOCKET", "NO_COLOR", "OTEL_", "PATH", "PYTEST_", "TANDEMMQ_", "TZ", "WATCHDOG_",
     "no_proxy",
@@ -53,7 +53,7 @@ class Popen(subprocess.Popen[Any]):
     """``subprocess.Popen``: forked if the command allows it."""
 
     def _execute_child(self, args: Any, *others: Any) -> None:
-        """The one seam between making pipes and starting a program."""
+        """Override of the method between the creation of pipes and the start of a program."""
         executable, preexec_fn, close_fds, pass_fds, cwd, env, _, _, shell, *pipes = others[:15]
         _, gid, gids, uid, umask, new_session, group = others[15:22]
         plain = (executable, preexec_fn, gid, gids, uid) == (None,) * 5 and (umask, group) == (-1, -1)
@@ -77,7 +77,7 @@ class Popen(subprocess.Popen[Any]):
 def run(
     command: Sequence[str], *, input: str | None = None, timeout: float | None = None, **others: Any
 ) -> subprocess.CompletedProcess[str]:
-    """``subprocess.run`` that captures text."""
+    """``subprocess.run`` with captured text."""
     pipe = subprocess.PIPE
     if input is not None:
         others["stdin"] = pipe
@@ -113,7 +113,7 @@ def _places(environment: Mapping[str, str]) -> list[str]:
 
 
 class _Server:
-    """The server, as its owner sees it."""
+    """The owner's side of the server."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -132,14 +132,14 @@ class _Server:
         return self.owner == os.getpid() and self._socket.fileno() != -1
 
     def fork(self, request: Mapping[str, object], streams: Sequence[int]) -> int:
-        """The process id of a new child of this process."""
+        """Fork; return the process id of the new child of this process."""
         with self._turn:
             self._prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             try:
                 socket.send_fds(self._socket, [json.dumps(request).encode()], streams)
                 pid, is_ours = self._socket.recv(16), self._socket.recv(16)
                 assert is_ours, "the server that forks has ended"
-            except BaseException:  # what it answers later is no answer to another request
+            except BaseException:  # a late answer must not be taken for that of another request
                 self.end()
                 raise
             finally:
@@ -166,16 +166,16 @@ def _server() -> _Server:
 
 
 def _serve(requests: socket.socket) -> None:
-    """Fork for each request; return in the child, when it is what was requested."""
+    """Fork for each request; return in the child as soon as it is the requested process."""
     from tandemmq.broker.run import selector
     from tandemmq.cli import COMMANDS
 
     for module in {module for module, _ in COMMANDS.values()}:
         import_module(module)
-    selector.prepare()  # each broker does so: 0.1 s
+    selector.prepare()  # every broker needs this, which takes 0.1 s
     gc.collect()
     gc.freeze()
-    # A signal that comes before the child is ready waits until it is.
+    # Signals are blocked until the child is ready.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
     while True:
         message, streams, _, _ = socket.recv_fds(requests, MESSAGE_BYTES_MAX, 3)
@@ -192,7 +192,7 @@ def _serve(requests: socket.socket) -> None:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
                 return
             os.close(held)
-            os.read(closed, 1)  # the child has closed it, and is in its session
+            os.read(closed, 1)  # returns when the child has closed it, and is in its session
             requests.send(str(pid).encode())
             os._exit(0)
         for descriptor in streams:
@@ -202,7 +202,8 @@ def _serve(requests: socket.socket) -> None:
 
 
 def _become(request: Mapping[str, Any], streams: Sequence[int], between: int) -> None:
-    """Make the child equal to a new interpreter: streams, directory, environment, arguments; nothing else is open."""
+    """Make the child equal to a new interpreter: streams, directory, environment, arguments; all other descriptors are
+    closed."""
     if request["new_session"]:
         os.setsid()
     for number, descriptor in enumerate(streams):
@@ -223,7 +224,7 @@ def _become(request: Mapping[str, Any], streams: Sequence[int], between: int) ->
 
 
 def _await_end(between: int) -> None:
-    """From then on the process that asked is the parent."""
+    """Wait for the end of the intermediate process. From then on the requesting process is the parent."""
     try:
         ended = os.pidfd_open(between)
     except ProcessLookupError:
@@ -233,7 +234,7 @@ def _await_end(between: int) -> None:
 
 
 def _stream(number: int, former: io.TextIOWrapper) -> io.TextIOWrapper:
-    """Make the streams as the interpreter does at its start."""
+    """Create a stream as the interpreter does at its start."""
     is_unbuffered = former.write_through
     stream = io.TextIOWrapper(
         open(number, f"{former.mode}b", 0 if is_unbuffered and number else -1, closefd=False),  # noqa: SIM115
@@ -254,7 +255,8 @@ def _run(option: str, program: str, *words: str) -> None:
 
 
 def _end(code: int) -> None:
-    """End as an interpreter does, in what others see. An interpreter then also clears each module, for 45 ms."""
+    """End with the visible effects of an interpreter's end. An interpreter also clears each module, which takes 45
+    ms."""
     threading._shutdown()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

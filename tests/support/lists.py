@@ -1,12 +1,12 @@
-"""Writes the lists that pages hold and the sizes that tests compare, so that neither is typed by hand.
+"""Writes the generated lists of pages and the sizes that tests compare.
 
     python -m tests.support.lists              write them (`make lists`); fail if a size grew
     python -m tests.support.lists --grow       write them, also those that grew
     python -m tests.support.lists --check      write nothing; exit code 1 if something would change
     python -m tests.support.lists private      print the list behind a size, here of private accesses
 
-A list stands in its page between ``<!-- list: NAME -->`` and ``<!-- end of list -->``. The sizes are in sizes.txt: a
-test fails when one grew, and prints nothing else of the list, which is for reading.
+A list is in its page between ``<!-- list: NAME -->`` and ``<!-- end of list -->``. The sizes are in sizes.txt: a test
+fails if one grew, but does not print the list.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ END: Final = "<!-- end of list -->"
 
 
 class Listing(NamedTuple):
-    """``page`` below docs/; ``make`` gives what stands between the marks."""
+    """A generated list. ``page``: path below docs/; ``make``: returns the text between the marks."""
 
     page: str
     make: Callable[[], str]
@@ -47,12 +47,12 @@ class Listing(NamedTuple):
 
 @cache
 def functions() -> str:
-    """The functions that a message crosses, as Markdown; docs/architecture.md holds them."""
+    """Return the functions that a message crosses, as Markdown for docs/architecture.md."""
     with tempfile.TemporaryDirectory() as directory:
         return functions_crossed.listing(asyncio.run(functions_crossed.trace_messages(directory)))
 
 
-#: By name.
+#: Lists by name.
 LISTS: Final[Mapping[str, Listing]] = {
     "events": Listing("logging.md", tables.event_table),
     "failures": Listing("troubleshooting.md", failure_table),
@@ -85,23 +85,23 @@ def write(name: str, content: str) -> None:
 
 # ---- sizes
 
-#: Public, though they begin with an underscore.
+#: Public names that begin with an underscore.
 _PUBLIC = frozenset({"_asdict", "_exit", "_field_defaults", "_fields", "_make", "_replace"})
 _PATCHES = frozenset({"monkeypatch", "patch", "patches"})
 _COUNTED = re.compile(r"(?<!\bself)(?<!\bcls)\._[a-zA-Z]|\.setattr\(")
-#: In the list of functions.
+#: The title of a part in the list of functions.
 _COUNT = re.compile(r"\*\*(.+): (\d+) functions in \d+ files\*\*")
 
 
 @cache
 def _parsed() -> list[tuple[str, ast.Module]]:
-    """The tests that may have something to count."""
+    """Return the parsed test files."""
     sources = ((file, file.read_text(encoding="utf-8")) for file in sorted(TESTS.rglob("*.py")))
     return [(str(file.relative_to(ROOT)), ast.parse(source)) for file, source in sources if _COUNTED.search(source)]
 
 
 def private_accesses() -> list[str]:
-    """In tests, attributes of other objects whose name begins with an underscore."""
+    """Return the accesses of tests to attributes of other objects with names that begin with an underscore."""
     return [
         f"{path}:{node.lineno}: {ast.unparse(node)}"
         for path, tree in _parsed()
@@ -114,7 +114,7 @@ def private_accesses() -> list[str]:
 
 
 def patches() -> list[str]:
-    """In tests, what monkeypatch replaces."""
+    """Return the replacements by monkeypatch in tests."""
     return [
         f"{path}:{node.lineno}: {ast.unparse(node)}"
         for path, tree in _parsed()
@@ -128,13 +128,13 @@ def patches() -> list[str]:
 
 
 def copies() -> list[SettingsCopy[Any, Any]]:
-    """All that copy settings by name."""
+    """Return all copies of settings by name."""
     modules = (engine, locks, policies, setup, store)
     return [value for module in modules for value in vars(module).values() if isinstance(value, SettingsCopy)]
 
 
 def _sections(annotation: Any) -> Iterator[type[Section]]:
-    """All tables of settings below one."""
+    """Yield all tables of settings in an annotation."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         yield annotation
         for field in annotation.model_fields.values():
@@ -144,7 +144,7 @@ def _sections(annotation: Any) -> Iterator[type[Section]]:
 
 
 def sections_not_copied() -> list[str]:
-    """Tables of settings of which nothing is copied by name: they are read as they are, or hold other tables."""
+    """Return tables of settings without a copy by name: they are read directly, or contain other tables."""
     copied = {copy.section for copy in copies()}
     return sorted(each.__name__ for each in set(_sections(Settings)) if not copied & set(each.__mro__))
 

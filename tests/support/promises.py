@@ -20,7 +20,7 @@ PAGE: Final = ROOT / "docs" / "proofs.md"
 _ROW: Final = re.compile(r"^\| `([a-z-]+)` \| ([^|]+) \|.*\|$", re.MULTILINE)
 PROMISES: Final[Mapping[str, str]] = dict(_ROW.findall(PAGE.read_text(encoding="utf-8")))
 _NEEDS_ZOOKEEPER: Final = "A set of processes needs ZooKeeper, which pip does not install."
-#: Promises whose proof in the default run has no broker as a process, and why.
+#: Promises whose proof in the default run has no broker process, with the reason.
 IN_ONE_PROCESS: Final[Mapping[str, str]] = {
     "bytes-are-activemqs": "ActiveMQ is not installed by pip; the vectors are its bytes.",
     "quorum-keeps-confirmed": _NEEDS_ZOOKEEPER,
@@ -31,7 +31,7 @@ IN_ONE_PROCESS: Final[Mapping[str, str]] = {
     "upgrade-loses-nothing": "Two wheels are built for it, which takes longer than the rest of the promises.",
     "waits-are-bounded": "A system call that hangs needs a library from a compiler.",
 }
-#: With these marks a test is not part of the default run.
+#: Marks of tests that are not in the default run.
 _LEFT_OUT: Final = frozenset({"service", "thorough", "proof_only"})
 
 
@@ -55,7 +55,7 @@ class Proof:
 
 @functools.cache
 def proofs() -> list[Proof]:
-    """Each mark of a promise in the tests, by file and line."""
+    """Return all marks of promises in the tests, by file and line."""
     found: list[Proof] = []
     for path in sorted(TESTS.rglob("test_*.py")):
         text = path.read_text(encoding="utf-8")
@@ -67,7 +67,7 @@ def proofs() -> list[Proof]:
 
 
 def _in(file: str, test: str, marks: list[ast.expr], body: list[ast.stmt], is_default: bool) -> Iterator[Proof]:
-    """Those of a module, class or function with these marks, and of what is defined in it."""
+    """Yield the marks of a module, class or function, and of the definitions in it."""
     plain = [mark for mark in marks if not _is_call(mark, "parametrize")]
     is_default = is_default and not _LEFT_OUT & _attributes(plain)
     for name in _promises(plain):
@@ -99,7 +99,7 @@ def _promises(nodes: list[ast.expr]) -> Iterator[str]:
 
 
 def filled_in(page: str) -> str:
-    """The page with the tests of each promise."""
+    """Return the page with the tests of each promise."""
     marked = proofs()
 
     def row(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Tables of cases of which CI tries a sample, and a proof all."""
+"""Tables of cases. CI runs a sample of them, a proof all."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pytest
 
 from tests.support.prove import SEED, is_set
 
-#: Set for a mutant, which may be seen by one case alone: no case is left out.
+#: Set for a mutant, which a single case may detect: no case is left out.
 ALL_CASES: Final = "TANDEMMQ_ALL_CASES"
 
 
 def is_chosen(name: str, share: float) -> bool:
-    """Return whether SEED draws ``name`` for a sample that has about this share of all names."""
+    """Return whether SEED chooses ``name`` for a sample with about this share of all names."""
     return is_set(ALL_CASES) or random.Random(f"{SEED} {name}").random() < share
 
 
 def sampled(name: str, cases: Iterable[Any], count: int) -> list[Any]:
-    """Parameters: ``count`` of ``cases``, which SEED and ``name`` draw. `make prove` runs the others, too.
+    """Return parameters: ``count`` of ``cases``, chosen by SEED and ``name``. `make prove` runs the others, too.
 
-    A case that is a tuple has the values of several arguments. A larger ``count`` draws the same ones and more.
+    A case that is a tuple has the values of several arguments. A larger ``count`` gives the same cases and more.
     """
     every = list(cases)
     order = list(range(len(every)))

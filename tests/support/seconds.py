@@ -22,7 +22,7 @@ FILE: Final = TESTS / "seconds.txt"
 NOTED_SECONDS_MIN: Final = 0.5
 #: The tests of a file are fast if they take less on average.
 FAST_SECONDS_MAX: Final = 0.03
-#: What a file without a line takes, with its imports and without a process of its own.
+#: Seconds of a file without a line, including its imports, without a separate process.
 USUAL_SECONDS: Final = 0.3
 
 
@@ -38,7 +38,7 @@ class Measured:
 
 @cache
 def measured() -> Mapping[str, Measured]:
-    """By the path below ``tests/``."""
+    """Return the measured seconds by path below ``tests/``."""
     found = {}
     for line in FILE.read_text(encoding="utf-8").splitlines():
         seconds, tests, path = line.split()
@@ -47,7 +47,7 @@ def measured() -> Mapping[str, Measured]:
 
 
 def seconds_of(file: str) -> float:
-    """For a path from the root of the tree."""
+    """Return the seconds of a file, given by its path from the root of the tree."""
     found = measured().get(file.removeprefix("tests/"))
     return USUAL_SECONDS if found is None else found.seconds
 

@@ -1,4 +1,4 @@
-"""What somebody may put under the name of a file that is not one."""
+"""Objects other than regular files that may have the name of a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def fifo(path: Path) -> None:
 
 
 def bound_socket(path: Path) -> None:
-    # A socket's whole path may not be longer than 107 bytes.
+    # The path of a socket has at most 107 bytes.
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with socket.socket(socket.AF_UNIX) as made:
@@ -28,7 +28,7 @@ def dangling(path: Path) -> None:
 
 
 def leaving(path: Path) -> None:
-    """A link to a file elsewhere, whose content is ELSEWHERE."""
+    """Create a link to a file in another directory, with the content ELSEWHERE."""
     elsewhere = path.parent.parent / f"elsewhere-{path.name}"
     elsewhere.write_bytes(ELSEWHERE)
     path.symlink_to(elsewhere)
@@ -39,7 +39,7 @@ def endless(path: Path) -> None:
 
 
 ELSEWHERE = b"of somebody else\n" * 100
-#: How to make one, and what it is called.
+#: Functions that create the objects, and their descriptions.
 STRANGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "fifo": (fifo, "a FIFO"),
     "socket": (bound_socket, "a socket"),
@@ -51,7 +51,7 @@ STRANGE: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 def put(kind: str, path: Path) -> str:
-    """Put something in the place of a file, and what it is told as."""
+    """Create an object at the path of a file; return its description."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -62,6 +62,6 @@ def put(kind: str, path: Path) -> str:
 
 
 def is_untouched(directory: Path) -> bool:
-    """What a link led to is as it was."""
+    """Return whether the target of a link is unchanged."""
     there = [*directory.glob("elsewhere-*"), *directory.parent.glob("elsewhere-*")]
     return all(path.read_bytes() == ELSEWHERE for path in there)

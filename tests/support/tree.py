@@ -1,4 +1,4 @@
-"""Where the source tree and what lies in it is."""
+"""Paths in the source tree."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
-#: Its directories that `tandemmq/` has links to, and that a wheel has below it.
+#: Directories that `tandemmq/` links to, and that are below it in a wheel.
 DIRECTORIES = (
     "bench", "broker", "cli", "client", "config", "index", "journal", "locker", "pipeline", "simulator", "store"
 )  # fmt: skip
-#: OpenWire frames of every kind of message, as the real client sent them.
+#: OpenWire frames of every type of message, recorded from ActiveMQ's client.
 FRAMES_FILE = TESTS / "support" / "records" / "frames.json"

@@ -1,8 +1,9 @@
-"""Tests in the simulator's virtual time: real parts, but their threads run one at a time, and waiting takes no time.
+"""Tests in the simulator's virtual time: the parts are real, but their threads run one at a time, and waiting takes no
+time.
 
-A test that uses the fixture ``virtual`` runs on a simulated thread; an ``async`` test runs in a simulated loop. What it
-tests gets ``virtual.threads``, ``virtual.clock`` and ``virtual.disk``. An hour in which nothing happens passes at once:
-a test keeps the time limits of the product, and a busy machine changes no result.
+A test that uses the fixture ``virtual`` runs on a simulated thread; an ``async`` test runs in a simulated loop. The
+tested objects get ``virtual.threads``, ``virtual.clock`` and ``virtual.disk``. An idle hour passes at once, so a test
+uses the time limits of the product, and a busy machine does not change the result.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from tandemmq.store.threads import OsThreads, Threads
 
 T = TypeVar("T")
 
-#: Decides which thread runs next, where several can.
+#: Seed of the choice of the next thread.
 SEED: Final = int(os.environ.get("TANDEMMQ_SEED", "1"))
-#: In virtual time: what has not happened by then never happens.
+#: Limit in virtual time for any condition.
 WAIT_SECONDS_MAX: Final = 300.0
 REAL_SECONDS_MAX: Final = 30.0
 RUN_SECONDS_MAX: Final = 10_000.0
@@ -35,7 +36,7 @@ POLL_SECONDS: Final = 0.1
 
 
 class UnsyncedDisk:
-    """The real disk, without waiting for it: where no power is lost, a sync changes nothing that a test can see."""
+    """The real disk without syncs: without a power loss a sync has no effect that a test can see."""
 
     def __getattr__(self, verb: str) -> Any:
         return getattr(os, verb)
@@ -47,7 +48,7 @@ class UnsyncedDisk:
 
 
 class VirtualTime:
-    """One simulated process, in which a test and everything that it starts run."""
+    """One simulated process for a test and everything that it starts."""
 
     def __init__(self) -> None:
         self.world = World(SEED)
@@ -59,7 +60,7 @@ class VirtualTime:
         self.sleep = simulated.sleep
 
     def run(self, function: Callable[[], T | Awaitable[T]]) -> None:
-        """Call it on a simulated thread, or complete it in a simulated loop. Raises what it raises."""
+        """Call a function on a simulated thread, or complete a coroutine in a simulated loop. Raises its exceptions."""
         outcome: Future[None] = Future()
 
         def call() -> None:
@@ -76,15 +77,16 @@ class VirtualTime:
 
         self.process.thread(call, "test").start()
         self.world.run(self.world.now + RUN_SECONDS_MAX, outcome.done)
-        assert outcome.done(), "the test waits for something that never happens"
+        assert outcome.done(), "the test waits for an event that never happens"
         outcome.result()
 
     def begin(self, make: Callable[[], Awaitable[None]], name: str) -> None:
-        """Complete it in a loop and on a thread of its own."""
+        """Complete a coroutine in a separate loop and thread."""
         self.process.thread(lambda: SimulatedLoop(self.process).complete(make()), name).start()  # type: ignore[arg-type]
 
     def until(self, condition: Callable[[], T], what: str) -> T:
-        """Wait for the first true answer of ``condition``; fails with ``what`` when none comes. On its thread."""
+        """Wait for the first true result of ``condition``, called on this thread; return it. Fails with the text
+        ``what`` if there is none."""
         deadline = self.world.now + WAIT_SECONDS_MAX
         while not (answer := condition()):
             assert self.world.now < deadline, f"it does not happen: {what}"
@@ -92,7 +94,7 @@ class VirtualTime:
         return answer
 
     async def hang_loop(self, wait: Callable[[], object]) -> None:
-        """Have the loop of the caller hang, as by a call that does not return, until ``wait`` is over."""
+        """Make the loop of the caller hang, like a call that does not return, until ``wait`` has ended."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop), "the test is async"
         loop.call_soon(partial(loop.hang, wait))
@@ -105,7 +107,7 @@ class VirtualTime:
 
 
 class HandClock(OsThreads):
-    """The system's threads, beside a clock that stands still until a test moves it."""
+    """The system's threads with a clock that only the test advances."""
 
     def __init__(self) -> None:
         self.now = 1_000.0

@@ -90,7 +90,7 @@ def test_a_step_that_cannot_go_on_is_left_for_others() -> None:
 
 
 def test_those_that_wait_for_each_other_are_named() -> None:
-    with pytest.raises(AssertionError, match=r"nobody can go on: \[\('a', 'wait'\)\]"):
+    with pytest.raises(AssertionError, match=r"no actor can continue: \[\('a', 'wait'\)\]"):
         each_order(lambda: {"a": lambda: step("wait", lambda: False)}, lambda _: None)
 
 

@@ -1,8 +1,9 @@
-"""What one client does to a broker that many share. Run as a program, so that it takes nobody's time but its own:
+"""Attacks of one client on a broker that others use. Run as a separate program, so that the attack uses no CPU time of
+the test's process:
 
 python -m tests.support.acceptance.attacks prepare|attack NAME STOMP_PORT ADMIN_PORT OPENWIRE_PORT MQTT_PORT
 
-What stands under PREPARATIONS is done before anybody looks: then the attack is the end of it alone.
+An entry of PREPARATIONS runs before the measurement starts, so that the measurement covers only the attack itself.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SUBSCRIPTIONS = 16_000
 SUBSCRIBERS, SUBSCRIPTIONS_EACH = 5_000, 1_000
 FANNED = 200
 KEPT = 100_000 if IS_PROOF else 30_000
-RECLAIM_SECONDS = 3.0  # the store is longer at it than those wait who asked for it
+RECLAIM_SECONDS = 3.0  # the store continues after the receipt
 DESTINATIONS = 45_000 if IS_PROOF else 15_000
 SESSIONS, WILLS = 400, 200
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
@@ -59,8 +60,8 @@ async def connected(target: Target) -> tuple[asyncio.StreamReader, asyncio.Strea
     return reader, writer
 
 
-async def says(target: Target, *pieces: bytes) -> None:
-    """Says all of it, and waits until it is understood or refused."""
+async def send_all(target: Target, *pieces: bytes) -> None:
+    """Send all pieces, and wait until the broker has processed or refused them."""
     reader, writer = await connected(target)
     for piece in (*pieces, b"SEND\ndestination:/queue/last\nreceipt:last\n\n\0"):
         writer.write(piece)
@@ -76,19 +77,19 @@ async def nothing(target: Target) -> None:
 
 
 async def small_sends(target: Target) -> None:
-    await says(target, b"SEND\ndestination:/topic/none\n\n\0" * SENDS)
+    await send_all(target, b"SEND\ndestination:/topic/none\n\n\0" * SENDS)
 
 
 async def subscribes_and_unsubscribes(target: Target) -> None:
-    await says(target, b"SUBSCRIBE\nid:x\ndestination:/topic/x\n\n\0UNSUBSCRIBE\nid:x\n\n\0" * SUBSCRIPTIONS)
+    await send_all(target, b"SUBSCRIBE\nid:x\ndestination:/topic/x\n\n\0UNSUBSCRIBE\nid:x\n\n\0" * SUBSCRIPTIONS)
 
 
 async def blank_lines(target: Target) -> None:
-    await says(target, b"\n" * 20_000_000)
+    await send_all(target, b"\n" * 20_000_000)
 
 
 async def fan_out(target: Target) -> None:
-    """A topic with thousands of subscribers, all of whom read, and messages without a pause."""
+    """Send messages without a pause to a topic with thousands of subscribers, all of which read."""
     subscribers = [await connected(target) for _ in range(SUBSCRIBERS // SUBSCRIPTIONS_EACH)]
     readers = []
     for reader, writer in subscribers:
@@ -96,7 +97,7 @@ async def fan_out(target: Target) -> None:
         writer.write(b"".join(frames))
         await writer.drain()
         readers.append(asyncio.create_task(drain(reader)))
-    await says(target, b"SEND\ndestination:/topic/fan\n\nhello\0" * FANNED)
+    await send_all(target, b"SEND\ndestination:/topic/fan\n\nhello\0" * FANNED)
     for task, (_, writer) in zip(readers, subscribers, strict=True):
         task.cancel()
         writer.close()
@@ -108,7 +109,7 @@ async def drain(reader: asyncio.StreamReader) -> None:
 
 
 async def durable(target: Target, frame: bytes) -> None:
-    """Says ``frame``, which asks for the receipt r, as the owner of a durable subscription."""
+    """Send ``frame``, which requests the receipt r, as the owner of a durable subscription."""
     reader, writer = await asyncio.open_connection("127.0.0.1", target.stomp)
     writer.write(CONNECT.replace(b"host:x", b"host:x\nclient-id:gone") + frame)
     while b"receipt-id:r" not in await reader.readuntil(b"\0"):
@@ -122,13 +123,13 @@ async def a_topic_is_kept(target: Target) -> None:
 
 
 async def a_durable_subscription_ends(target: Target) -> None:
-    """With all that was kept for it."""
+    """End the subscription, with all messages stored for it."""
     await durable(target, b"UNSUBSCRIBE\nid:0\nactivemq.subscriptionName:d\nreceipt:r\n\n\0")
     await asyncio.sleep(RECLAIM_SECONDS)
 
 
 async def sends(target: Target, destination: bytes) -> None:
-    await says(target, b"SEND\ndestination:%b\npersistent:true\n\nx\0" % destination * KEPT)
+    await send_all(target, b"SEND\ndestination:%b\npersistent:true\n\nx\0" % destination * KEPT)
 
 
 async def a_queue_is_filled(target: Target) -> None:
@@ -136,7 +137,7 @@ async def a_queue_is_filled(target: Target) -> None:
 
 
 async def a_queue_is_removed(target: Target) -> None:
-    """With all that it held, as ActiveMQ's clients can have it done."""
+    """Remove the queue with all its messages, by a command of ActiveMQ's clients."""
     await asyncio.to_thread(remove, target, Destination(DestinationKind.QUEUE, "kept"))
     await asyncio.sleep(RECLAIM_SECONDS)
 
@@ -148,10 +149,12 @@ def remove(target: Target, destination: Destination) -> None:
 
 
 async def very_many_destinations(target: Target) -> None:
-    await says(target, b"".join(b"SEND\ndestination:/topic/many.%d\n\n\0" % number for number in range(DESTINATIONS)))
+    await send_all(
+        target, b"".join(b"SEND\ndestination:/topic/many.%d\n\n\0" % number for number in range(DESTINATIONS))
+    )
 
 
-async def what_is_told_of_them(target: Target) -> None:
+async def status_of_them(target: Target) -> None:
     for _ in range(3):
         assert len((await asyncio.to_thread(status, target))["topics"]) >= DESTINATIONS
 
@@ -159,7 +162,7 @@ async def what_is_told_of_them(target: Target) -> None:
 async def patterns_over_them(target: Target) -> None:
     names = ["many.>", "*.*", ">", "*.>", *(f"many.{number}" for number in range(96))]
     everywhere = ",".join(f"/topic/{name}" for name in names).encode()
-    await says(target, b"SUBSCRIBE\nid:x\ndestination:%b\n\n\0UNSUBSCRIBE\nid:x\n\n\0" % everywhere)
+    await send_all(target, b"SUBSCRIBE\nid:x\ndestination:%b\n\n\0UNSUBSCRIBE\nid:x\n\n\0" % everywhere)
 
 
 async def silent_sockets(target: Target) -> None:
@@ -170,7 +173,7 @@ async def silent_sockets(target: Target) -> None:
                     _, writer = await asyncio.open_connection("127.0.0.1", port)
                     held.callback(writer.close)
         await asyncio.sleep(2)
-        await asyncio.to_thread(status, target)  # the admin server answers beside them
+        await asyncio.to_thread(status, target)  # the admin server answers at the same time
 
 
 DURABLE_ENDS = f"a durable subscription ends with {KEPT} messages"
@@ -197,7 +200,7 @@ ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
     DURABLE_ENDS: a_durable_subscription_ends,
     QUEUE_ENDS: a_queue_is_removed,
     f"{DESTINATIONS} topics begin": very_many_destinations,
-    f"status of {DESTINATIONS} topics": what_is_told_of_them,
+    f"status of {DESTINATIONS} topics": status_of_them,
     f"100 names and patterns over {DESTINATIONS} topics": patterns_over_them,
     f"MQTT: {SESSIONS} take-overs of a session": lambda target: mqtt_attacks.take_overs(target.mqtt, SESSIONS),
     f"MQTT: {WILLS} wills at once": lambda target: mqtt_attacks.wills(target.mqtt, WILLS),

@@ -1,8 +1,8 @@
-"""Hosts on one network of their own: a namespace each, whose packets can be dropped by where they come from.
+"""Hosts on a separate network: each is a network namespace, which can drop packets by source address.
 
-All are ports of one bridge, on which this machine is the host number 1: there are clients and ZooKeeper. The bridge
-has a namespace of its own, where no firewall of this machine counts. What a host drops stands in its own tables and
-goes with it.
+All hosts are ports of one bridge. This machine is host number 1, which runs clients and ZooKeeper. The bridge is in a
+separate namespace, so this machine's firewall does not affect it. The rules of a host are in its own tables and are
+removed with it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import subprocess
 PROGRAMS = ("ip", "iptables")
 HERE = 1
 FIRST_HOST = 10
-# What was removed goes when the kernel comes to it: no name and no address is used twice.
+# The kernel removes deleted namespaces later, so no name and no address is used twice.
 _NUMBERS = itertools.count()
 
 
 def not_allowed() -> str | None:
-    """Why no such network can be made on this machine although the programs are there; tried, since no list would be
-    right."""
+    """Return why such a network cannot be created on this machine although the programs are installed; None if it can.
+    Found by an attempt, because no list of conditions would be complete."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     try:
@@ -39,7 +39,7 @@ def _run(*words: str) -> None:
 
 
 class Bridge:
-    """The network 10.78.<number>.0/24, a number for each that is made."""
+    """The network 10.78.<number>.0/24, with a new number for each instance."""
 
     def __init__(self) -> None:
         number = next(_NUMBERS)
@@ -60,13 +60,13 @@ class Bridge:
             raise
 
     def host(self, number: int) -> Host:
-        """Host ``number`` from 0."""
+        """Return host ``number``, counted from 0."""
         if number not in self.hosts:
             self.hosts[number] = Host(self._hub, number, f"{self._net}.{FIRST_HOST + number}")
         return self.hosts[number]
 
     def heal(self) -> None:
-        """Everybody hears everybody."""
+        """Remove all rules: all hosts can communicate."""
         for host in self.hosts.values():
             host.heal()
 
@@ -77,7 +77,7 @@ class Bridge:
 
 
 class Host:
-    """One namespace. ``enter`` comes before a command that is to run there."""
+    """One namespace. ``enter``: prefix of a command that runs in it."""
 
     def __init__(self, hub: str, number: int, address: str) -> None:
         self.address = address
@@ -100,26 +100,28 @@ class Host:
         _run(*self.enter, "iptables", "-w", "-A", "INPUT", *what, "-j", "DROP")
 
     def drop(self, address: str) -> None:
-        """Whatever comes from there vanishes, and nobody is told; the other way stays open."""
+        """Drop all packets from ``address`` silently. Packets to it still pass."""
         self._refuse("-s", address)
 
     def drop_dials(self, address: str) -> None:
-        """Nobody there can connect to this host; connections from here to there work."""
+        """Prevent connections from ``address`` to this host; connections to ``address`` work."""
         self._refuse("-s", address, "-p", "tcp", "--syn")
-        # Those that are there already, too: what comes from their port of this host's is an answer, and stays.
+        # This also cuts existing connections from there. Answers to connections of this host go to an ephemeral port
+        # and pass.
         self._refuse("-s", address, "-p", "tcp", "--dport", "1:32767")
 
     def drop_port(self, address: str, port: int) -> None:
-        """The answers of one server."""
+        """Drop the answers of one server."""
         self._refuse("-s", address, "-p", "tcp", "--sport", str(port))
 
     def lose(self, share: float) -> None:
-        """This share of all that comes in: what is sent again comes late. A kernel without the match refuses it."""
+        """Drop this share of all incoming packets, so that data arrives late, by retransmission. Fails if the kernel
+        does not have the match."""
         self._refuse("-m", "statistic", "--mode", "random", "--probability", str(share))
 
     def heal(self) -> None:
         _run(*self.enter, "iptables", "-w", "-F", "INPUT")
 
     def remove(self) -> None:
-        """Its end of the link goes with it."""
+        """Remove the namespace, and with it its end of the link."""
         subprocess.run(["ip", "netns", "del", self.namespace], capture_output=True, check=False, timeout=20)

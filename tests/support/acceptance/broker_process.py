@@ -1,4 +1,4 @@
-"""Real brokers as processes: started, asked, killed, started again."""
+"""Brokers as processes: start, query, kill, restart."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from tandemmq.store.tools.check import check
 from tests.support import forked
 from tests.support.tree import ROOT
 
-# What comes at once comes late where many tests run beside each other; waited for longer is only what never comes.
+# Long, because even an immediate answer comes late when many tests run at the same time; only a failing test waits so
+# long.
 WAIT_SECONDS_MAX = 60.0
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS_MAX) -> Any:
-    """The first true answer of ``condition``; fails with ``what`` when none comes in time."""
+    """Return the first true result of ``condition``. Fails with the text ``what`` if there is none in time."""
     began = time.monotonic()
     while True:
         answer = condition()
@@ -36,16 +37,16 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SE
             return answer
         waited = time.monotonic() - began
         assert waited < seconds, f"not in {seconds} s: {what}"
-        time.sleep(min(max(0.02, waited / 20), 0.1))  # each question costs the one who answers CPU, too
+        time.sleep(min(max(0.02, waited / 20), 0.1))  # each query also uses CPU time of the process that answers
 
 
 def tandemmq(*words: str) -> subprocess.CompletedProcess[str]:
-    """`tandemmq ...`, as one calls it."""
+    """Run the command `tandemmq` with these arguments."""
     return forked.run([sys.executable, "-m", "tandemmq", *words], cwd=ROOT, timeout=120)
 
 
 class BrokerProcess:
-    """``tandemmq run`` over a data directory, on ports of its own that stay the same over restarts."""
+    """``tandemmq run`` with a data directory, on free ports that stay the same after a restart."""
 
     def __init__(self, data: Path | str, name: str, *options: str) -> None:
         self.data = str(data)
@@ -55,11 +56,11 @@ class BrokerProcess:
         self.admin = free_port()
         self.log = Path(f"{self.data}-{name}.log")
         self.process: subprocess.Popen[bytes] | None = None
-        self.openwire: int | None = None  # the port, if it is to have one
-        self.mqtt: int | None = None  # as well
+        self.openwire: int | None = None  # port, if there is an OpenWire listener
+        self.mqtt: int | None = None  # port, if there is an MQTT listener
         self.leaves_stomp_to_settings = False
-        self.environment: dict[str, str] = {}  # beside that of the test
-        self.runs_under: tuple[str, ...] = ()  # a command that becomes the one behind it
+        self.environment: dict[str, str] = {}  # in addition to the test's environment
+        self.runs_under: tuple[str, ...] = ()  # prefix of the command, which replaces itself by the rest with exec
         self.popen: type[subprocess.Popen[bytes]] = forked.Popen
 
     def start(self) -> BrokerProcess:
@@ -84,7 +85,7 @@ class BrokerProcess:
 
     @property
     def authorization(self) -> dict[str, str]:
-        """What it wants to see before it changes something."""
+        """Return the header with the admin token, which requests with an effect need."""
         token = Path(self.data, "index", f"{self.name}.admin-token").read_text().strip()
         return {"Authorization": f"Bearer {token}"}
 
@@ -118,7 +119,8 @@ class BrokerProcess:
         return found
 
     def wait_log(self, text: str, times: int = 1) -> None:
-        """Until ``text`` stands in the log: a thread of the broker's own writes it, so it may come after the answer."""
+        """Wait until ``text`` is in the log. A separate thread of the broker writes the log, so the line may come after
+        the answer."""
         wait_until(lambda: self.log.read_text().count(text) >= times, f"the log of {self.name} says {text!r}")
 
     def kill(self, number: int = signal.SIGKILL) -> None:
@@ -127,13 +129,13 @@ class BrokerProcess:
             self.wait()
 
     def terminate(self) -> int:
-        """SIGTERM, and the exit code."""
+        """Send SIGTERM; return the exit code."""
         os.kill(self.pid, signal.SIGTERM)
         return self.wait()
 
     def wait(self, seconds: float = WAIT_SECONDS_MAX) -> int:
         assert self.process is not None, "it runs"
-        if self.process.poll() is None:  # Popen.wait looks at most every 50 ms
+        if self.process.poll() is None:  # Popen.wait polls only every 50 ms
             ended = select.poll()
             descriptor = os.pidfd_open(self.process.pid)
             ended.register(descriptor, select.POLLIN)
@@ -145,7 +147,7 @@ class BrokerProcess:
         return code
 
     def stop(self) -> None:
-        """However it is, it is over afterwards."""
+        """End the process in any state."""
         if self.process is not None:
             if self.process.poll() is None:
                 self.process.send_signal(signal.SIGCONT)
@@ -155,7 +157,7 @@ class BrokerProcess:
 
 
 class MqttBroker(BrokerProcess):
-    """``mqtt`` is the port, which stays the same over restarts."""
+    """A broker with an MQTT listener on the port ``mqtt``, which stays the same after a restart."""
 
     def __init__(self, data: Path, name: str, *options: str) -> None:
         super().__init__(data, name, *options)
@@ -163,7 +165,7 @@ class MqttBroker(BrokerProcess):
 
 
 class WebSocketBroker(BrokerProcess):
-    """Its port for WebSockets stays the same over restarts."""
+    """A broker with a WebSocket listener on a port that stays the same after a restart."""
 
     def __init__(self, data: Path, name: str, *options: str) -> None:
         self.websocket = free_port()
@@ -178,7 +180,7 @@ AnyBroker = TypeVar("AnyBroker", bound=BrokerProcess)
 
 
 def settled(brokers: Sequence[AnyBroker], seconds: float = WAIT_SECONDS_MAX) -> tuple[AnyBroker, list[AnyBroker]]:
-    """The master and the others, when all of those stand by."""
+    """Wait until one broker is master and all others are standbys. Return the master, and the others."""
 
     def one_master() -> tuple[AnyBroker, list[AnyBroker]] | None:
         roles = [(broker.status() or {}).get("role") for broker in brokers]
@@ -192,7 +194,7 @@ def settled(brokers: Sequence[AnyBroker], seconds: float = WAIT_SECONDS_MAX) -> 
 
 
 def wait_master(brokers: Sequence[AnyBroker], seconds: float = WAIT_SECONDS_MAX) -> AnyBroker:
-    """Whichever of these is master first."""
+    """Return the broker that becomes master first."""
 
     def master() -> AnyBroker | None:
         return next((each for each in brokers if (each.status() or {}).get("role") == "master"), None)
@@ -203,7 +205,8 @@ def wait_master(brokers: Sequence[AnyBroker], seconds: float = WAIT_SECONDS_MAX)
 
 @contextmanager
 def serving(*brokers: AnyBroker) -> Iterator[tuple[AnyBroker, ...]]:
-    """The first is master, the others stand by. Who runs at the end ends with 0, and the store is in order."""
+    """Run these brokers: the first as master, the others as standbys. Checks at the end that the brokers that still run
+    exit with 0, and that the store is in order."""
     try:
         for broker in brokers:
             broker.start()
@@ -220,8 +223,8 @@ def serving(*brokers: AnyBroker) -> Iterator[tuple[AnyBroker, ...]]:
 
 @contextmanager
 def starting(data: Path, kind: type[AnyBroker]) -> Iterator[Callable[..., AnyBroker]]:
-    """Starts brokers over one data directory, by name and options; at the end all are stopped, and the store is in
-    order."""
+    """Yield a function that starts brokers with one data directory, by name and options. At the end all are stopped,
+    and the store is checked."""
     made: list[AnyBroker] = []
 
     def start(name: str, *options: str, popen: type[subprocess.Popen[bytes]] = forked.Popen) -> AnyBroker:

@@ -1,4 +1,4 @@
-"""The two services of docker-compose.yml, for real: asked, killed, paused, cut from the network."""
+"""The two services of docker-compose.yml in Docker: query, kill, pause, disconnect from the network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SERVICES = ("active", "standby")
 
 
 class Pair(ComposeProject):
-    """The pair on ports of its own and a volume of its own; ``overrides`` are further compose files."""
+    """The pair, with separate ports and a separate volume. ``overrides``: further compose files."""
 
     def __init__(
         self, image: str, overrides: Sequence[Path] = (), environment: Mapping[str, str] | None = None
@@ -32,11 +32,11 @@ class Pair(ComposeProject):
         wait_until(lambda: self.role(service) == role, f"{service} becomes {role}; it is {self.role(service)}")
 
     def until_settled(self) -> tuple[str, str]:
-        """Master and standby, as soon as there is one of each."""
+        """Wait for a master and a standby; return both."""
         wait_until(lambda: {self.role(each) for each in SERVICES} == {"master", "standby"}, "a master and a standby")
         return SERVICES if self.role("active") == "master" else SERVICES[::-1]
 
     def check(self, image: str) -> dict[str, Any]:
-        """Stop both brokers; what the store checker says of the volume then."""
+        """Stop both brokers; return the store checker's result for the volume."""
         self.compose("stop")
         return self.check_volume(image, "store")

@@ -1,4 +1,4 @@
-"""Services of one or more compose files, for real, under a project name of their own: asked, and taken down."""
+"""Services of one or more compose files in Docker, under a separate project name: queried, and removed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.support.acceptance.docker_image import compose_command, run
 
 
 class ComposeProject:
-    """``brokers`` are services whose ports the files take from the environment, as in ACTIVE_STOMP_PORT. ``stomp``,
+    """``brokers``: services whose ports the files take from the environment, such as ACTIVE_STOMP_PORT. ``stomp``,
     ``admin``, ``openwire``: these ports, by service."""
 
     def __init__(
         self, name: str, files: Sequence[Path], brokers: Sequence[str], environment: Mapping[str, str]
     ) -> None:
         command = compose_command()
-        assert command is not None, "asked for before"
+        assert command is not None, "the caller checks this before"
         self.project = f"{name}{os.getpid()}"
         self._command = [*command, "-p", self.project, *(word for file in files for word in ("-f", str(file)))]
         self.stomp, self.admin, self.openwire = ({each: free_port() for each in brokers} for _ in range(3))
@@ -39,7 +39,7 @@ class ComposeProject:
         return self.compose("ps", "-q", service).strip()
 
     def page(self, service: str, page: str) -> tuple[int, dict[str, Any]]:
-        """Status code and JSON of an admin page; code 0 when nobody answers."""
+        """Return the status code and the JSON of an admin page; code 0 if there is no answer."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(f"http://127.0.0.1:{self.admin[service]}/{page}", timeout=5) as answer:
@@ -50,7 +50,7 @@ class ComposeProject:
             return 0, {}
 
     def check_volume(self, image: str, volume: str) -> dict[str, Any]:
-        """What the store checker says of a volume of the project; nobody runs there."""
+        """Return the store checker's result for a volume of the project. No broker may run on it."""
         where = f"{self.project}_{volume}:/var/lib/tandemmq"
         answer = run("docker", "run", "--rm", "-v", where, image, "store", "check", "/var/lib/tandemmq", "--json")
         found = json.loads(answer)

@@ -1,4 +1,4 @@
-"""The six services of deploy/docker-compose.replicated.yml, for real: brokers asked, killed, stopped, started again."""
+"""The six services of deploy/docker-compose.replicated.yml in Docker: query, kill, stop and restart brokers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BROKERS = ("broker1", "broker2", "broker3")
 
 
 class ComposeSet(ComposeProject):
-    """The set on ports of its own and volumes of its own."""
+    """The set, with separate ports and volumes."""
 
     def __init__(self, image: str, zookeeper: str) -> None:
         environment = {"TANDEMMQ_IMAGE": image, "ZOOKEEPER_IMAGE": zookeeper, "SECURITY_TOKEN": "a secret"}
@@ -26,11 +26,11 @@ class ComposeSet(ComposeProject):
         return [each for each in BROKERS if self.page(each, "health/ready")[0] == 200]
 
     def until_master(self, *, but: str = "") -> str:
-        """Whoever serves clients."""
+        """Wait for a broker other than ``but`` that serves clients; return it."""
         return wait_until(lambda: next((each for each in self.masters() if each != but), None), "a master serves")
 
     def until_complete(self) -> str:
-        """The master, once both others follow it and have all that it wrote."""
+        """Wait until both other brokers follow the master and have all its data; return the master."""
 
         def complete() -> str | None:
             for master in self.masters():
@@ -42,5 +42,5 @@ class ComposeSet(ComposeProject):
         return wait_until(complete, "a master whom two follow")
 
     def check(self, image: str, service: str) -> dict[str, Any]:
-        """What the store checker says of one broker's volume; nobody runs there."""
+        """Return the store checker's result for one broker's volume. No broker may run on it."""
         return self.check_volume(image, f"store{BROKERS.index(service) + 1}")

@@ -1,4 +1,4 @@
-"""A broker as the console's tests want it: one user for each role, queues with messages, and some that died."""
+"""A broker for the console's tests: one user for each role, queues with messages, and dead letters."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ConsoleBroker(BrokerProcess):
 
 
 class Letters:
-    """What a shop does: ORDERS has messages, one queue has a hostile name, BILLING has letters that died."""
+    """Messages of the shop: some in ORDERS, some in a queue with a hostile name, and dead letters of BILLING."""
 
     ORDERS, STRANGE, DIED = 60, 3, 12
     SENT = ORDERS + STRANGE + DIED
@@ -78,7 +78,7 @@ class Letters:
         shop.close()
 
     async def refuse(self, wire: Wire, queue: str, number: int) -> None:
-        """So many messages of a queue die."""
+        """Reject ``number`` messages of a queue, so that they become dead letters."""
         wire.send("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": queue, "ack": "client-individual"})
         for _ in range(number):
             frame = await wire.read()
@@ -88,7 +88,7 @@ class Letters:
             pass
 
     async def blocked_producer(self) -> Wire:
-        """It waits: FULL has room for one of its messages."""
+        """Return a producer that waits, because FULL has room for only one of its messages."""
         wire = await self.open(**{"client-id": "eager"})
         for _ in range(3):
             wire.send("SEND", {"destination": "/queue/FULL"}, b"x" * 15_000)
@@ -97,7 +97,7 @@ class Letters:
 
     @asynccontextmanager
     async def slow_consumer(self) -> AsyncIterator[Wire]:
-        """It takes three messages of ORDERS and does nothing with them."""
+        """Yield a consumer that takes three messages of ORDERS and does not acknowledge them."""
         wire = await self.open(**{"client-id": "slow-reader"})
         headers = {"destination": "/queue/ORDERS", "id": "1", "ack": "client-individual", "activemq.prefetchSize": "3"}
         wire.send("SUBSCRIBE", headers)

@@ -1,8 +1,8 @@
-"""An image of a tree, made by its Dockerfile without pulling anything.
+"""An image of a source tree, built by its Dockerfile without pulling other images.
 
-The base is made with debootstrap from the machine's own release and package mirror, and the dependencies come as wheels
-that pip brought to the machine. Both are kept in TANDEMMQ_TEST_CACHE (default /var/tmp/tandemmq-test) and made once.
-The broker itself comes from the tree, or as the wheel in the directory that TANDEMMQ_COMPILED_WHEEL names.
+The base image is built with debootstrap from this machine's release and package mirror; the dependencies are wheels
+that pip downloads. Both are built once and kept in TANDEMMQ_TEST_CACHE (default /var/tmp/tandemmq-test). The broker
+comes from the tree, or from the wheel in the directory that TANDEMMQ_COMPILED_WHEEL names.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ CACHE = Path(os.environ.get("TANDEMMQ_TEST_CACHE", "/var/tmp/tandemmq-test"))
 COMPILED_WHEEL = "TANDEMMQ_COMPILED_WHEEL"
 CONTEXT = ("tandemmq", *DIRECTORIES, "pyproject.toml", "README.md")
 CONTEXT_FILES = ("LICENSE", "hatch_build.py", "Dockerfile", ".dockerignore", "docker-compose.yml")
-#: What the base has beside Python; another one boots as a machine does, and one runs Spark.
+#: Packages of the base images: the plain one, and one that boots with systemd. JAVA: one that runs Spark.
 PYTHON = ("python3", "python3-venv", "ca-certificates")
 SYSTEMD = (*PYTHON, "systemd", "systemd-sysv", "dbus")
-#: What Debian's slim images do not have, either, and python:slim cleans away.
+#: Files that Debian's slim images and python:slim do not have, either.
 LEFT_OUT = (
     *(f"usr/share/{name}" for name in ("doc", "info", "lintian", "locale", "man")),
     *("var/cache/apt", "var/lib/apt/lists", "tmp"),
 )
-#: What Spark and a ZooKeeper run on.
+#: Packages for Spark and ZooKeeper.
 JAVA = (*PYTHON, "default-jre-headless", "libzookeeper-java")
 EXTRAS = ("postgres", "zookeeper")
 BROKER = "tandemmq"
@@ -47,7 +47,7 @@ BUILD_SECONDS_MAX = 900.0
 
 
 def run(*command: str, seconds: float = 300, env: Mapping[str, str] | None = None) -> str:
-    """The output of a command; what it said is in the failure when it fails."""
+    """Return the output of a command. If it fails, the output is in the error."""
     result = subprocess.run(
         command,
         stdout=subprocess.PIPE,
@@ -62,7 +62,7 @@ def run(*command: str, seconds: float = 300, env: Mapping[str, str] | None = Non
 
 
 def no_docker() -> str | None:
-    """Why there is no Docker here, or None."""
+    """Return why Docker cannot be used here; None if it can."""
     if shutil.which("docker") is None:
         return "docker is not installed"
     if subprocess.run(["docker", "info"], capture_output=True, timeout=60, check=False).returncode != 0:
@@ -83,7 +83,7 @@ def compose_command() -> list[str] | None:
 
 
 def release() -> tuple[str, str, set[str]]:
-    """Codename, mirror and components of the machine's own release, as its apt sources name them."""
+    """Return codename, mirror and components of this machine's release, from its apt sources."""
     system = dict(
         line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if line.count("=") == 1
     )
@@ -100,7 +100,8 @@ def release() -> tuple[str, str, set[str]]:
 
 
 def base_image(label: str = "base", packages: Sequence[str] = PYTHON) -> str:
-    """The name of an image with the machine's own release and some packages, as slim as Debian's own slim images."""
+    """Build an image with this machine's release and some packages, with the files of Debian's slim images. Return its
+    name."""
     tar = base_tar(label, packages)
     name = f"tandemmq-test-{label}:{release()[0]}-slim"
     if subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False).returncode != 0:
@@ -109,7 +110,7 @@ def base_image(label: str = "base", packages: Sequence[str] = PYTHON) -> str:
 
 
 def base_tar(label: str, packages: Sequence[str]) -> Path:
-    """The file system of a base image; made once."""
+    """Return the file system of a base image; built once."""
     codename, mirror, components = release()
     tar = CACHE / f"{label}-{codename}-slim.tar"
     if not tar.exists():
@@ -125,7 +126,10 @@ def base_tar(label: str, packages: Sequence[str]) -> Path:
                 str(root),
                 mirror,
                 seconds=600,
-                env={"PYTHONPYCACHEPREFIX": "", "PYTHONDONTWRITEBYTECODE": ""},  # of this run, and not of the image
+                env={
+                    "PYTHONPYCACHEPREFIX": "",
+                    "PYTHONDONTWRITEBYTECODE": "",
+                },  # these variables are for this test run, not for the image
             )
             for left_out in LEFT_OUT:
                 for path in (root / left_out).glob("*"):
@@ -139,7 +143,8 @@ def base_tar(label: str, packages: Sequence[str]) -> Path:
 
 
 def prepare_images() -> None:
-    """Make what images of the tests need beforehand, side by side: it takes minutes and no Docker daemon."""
+    """Build the base images and wheels for the tests in parallel, in advance: this takes minutes, and needs no Docker
+    daemon."""
     with ThreadPoolExecutor() as pool:
         for made in [
             pool.submit(base_tar, "base", PYTHON), pool.submit(base_tar, "java", JAVA), pool.submit(wheels)
@@ -148,7 +153,8 @@ def prepare_images() -> None:
 
 
 def wheels(extras: Sequence[str] = EXTRAS) -> Path:
-    """A folder with the wheels that the distribution and its build need; made once for each set of requirements."""
+    """Return a directory with the wheels that the distribution and its build need; built once for each set of
+    requirements."""
     project = tomllib.loads((TREE / "pyproject.toml").read_text())
     wanted = [each for extra in extras for each in project["project"]["optional-dependencies"][extra]]
     requirements = sorted(project["project"]["dependencies"] + project["build-system"]["requires"] + wanted)
@@ -176,7 +182,7 @@ def wheels(extras: Sequence[str] = EXTRAS) -> Path:
 
 
 def size_of(image: str) -> int:
-    """In bytes, with the layers that it shares with others."""
+    """Return the size in bytes, including layers shared with other images."""
     return int(run("docker", "image", "inspect", "--format", "{{.Size}}", image))
 
 
@@ -185,7 +191,8 @@ def nameless_images() -> set[str]:
 
 
 def demand_docker(require_service: Callable[[object, str], None]) -> None:
-    """Skip the test, or fail it where services are required, without Docker and what else an image needs."""
+    """Skip the test, or fail it where services are required, if Docker or a program that builds the image is
+    missing."""
     reason = no_docker()
     require_service(reason is None, str(reason))
     require_service(shutil.which("debootstrap") and shutil.which("apt-get"), "a base image needs debootstrap and apt")
@@ -193,7 +200,7 @@ def demand_docker(require_service: Callable[[object, str], None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """``build_seconds``: of ``docker build`` alone, with base and wheels at hand."""
+    """``build_seconds``: duration of ``docker build`` without the time for the base image and the wheels."""
 
     name: str
     build_seconds: float
@@ -201,9 +208,9 @@ class Image:
 
 @contextmanager
 def built(base: str, context: Path, target: str = BROKER) -> Iterator[Image]:
-    """An image of this tree on a base, by the Dockerfile and the legacy builder, without a network.
+    """Build an image of this tree with the Dockerfile and the legacy builder, without a network.
 
-    ``context`` is an empty directory. The image, and what its building left, is removed at the end.
+    ``context``: an empty directory. The image and the rest of the build are removed at the end.
     """
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     theirs = run("docker", "run", "--rm", base, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
@@ -223,7 +230,7 @@ def built(base: str, context: Path, target: str = BROKER) -> Iterator[Image]:
 
     before = nameless_images()
     name = f"{target}-test:{os.getpid()}-{hashlib.sha256(base.encode()).hexdigest()[:8]}"
-    arguments = (f"BASE={base}", f"EXTRAS=[{','.join(EXTRAS)}]", "COMPILE=0")  # where there is no wheel
+    arguments = (f"BASE={base}", f"EXTRAS=[{','.join(EXTRAS)}]", "COMPILE=0")  # used if there is no wheel
     asked = [text for argument in arguments for text in ("--build-arg", argument)]
     command = (
         "docker",
@@ -244,7 +251,7 @@ def built(base: str, context: Path, target: str = BROKER) -> Iterator[Image]:
         yield Image(name, time.monotonic() - started)
     finally:
         run("docker", "image", "rm", "--force", name)
-        # What the legacy builder leaves of the stages that are not the last. Another run's may be among them: Docker
-        # keeps those that are in use.
+        # Remove the images of the earlier stages, which the legacy builder leaves. Some may be from another run: Docker
+        # keeps those in use.
         for stage in nameless_images() - before:
             subprocess.run(["docker", "image", "rm", stage], capture_output=True, timeout=60, check=False)

@@ -1,4 +1,4 @@
-"""A client that says what it has to say a byte at a time, without an end."""
+"""A client that sends single bytes without an end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 def is_let_drip(client: socket.socket, byte: bytes) -> bool:
-    """Whether the broker listens to one ``byte`` each 0.1 s for 15 s; False: it hung up before."""
+    """Send one ``byte`` every 0.1 s for 15 s; return False if the broker closes the connection before."""
     client.settimeout(0.1)
     for _ in range(150):
         try:

@@ -1,4 +1,4 @@
-"""A real broker that speaks TLS alone, and how its clients trust it."""
+"""A broker process that accepts only TLS, and the TLS settings of its clients."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ admin = ["shops"]
 
 
 class Encrypted(BrokerProcess):
-    """ "orders" is known by its certificate, alice by her password. ``need`` and ``need_stomp``: ports of doors that
-    want a certificate of every client; the admin server does not."""
+    """The user "orders" logs in with a certificate, alice with a password. ``need`` and ``need_stomp``: ports of
+    listeners that require a client certificate. The admin server does not require one."""
 
     def __init__(self, directory: Path) -> None:
         settings, users = directory / "tandemmq.toml", directory / "users"
@@ -101,7 +101,7 @@ class Encrypted(BrokerProcess):
         return context.wrap_socket(plain, server_hostname="127.0.0.1")
 
     def ask(self, context: ssl.SSLContext, port: int | None = None, frame: bytes = CONNECT) -> bytes:
-        """The first that is answered to a frame; OSError when there is no connection."""
+        """Return the first bytes of the answer to a frame. OSError: no connection."""
         with self.open(context, port) as client:
             client.sendall(frame)
             heard = client.recv(1 << 16)

@@ -1,4 +1,4 @@
-"""A well-behaved client beside one that is not, which has a process of its own."""
+"""A well-behaved client, while an attacker runs in another process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMBERS = itertools.count()
 
 
 class GoodClient:
-    """Sends persistent messages to itself, one after the other, and now and then a newcomer logs in."""
+    """Send persistent messages to itself, one after the other; at intervals a new connection logs in."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._broker = broker
@@ -27,7 +27,7 @@ class GoodClient:
         self.logins: list[float] = []
 
     async def live(self) -> None:
-        """Until it is cancelled. Fails if it is not answered within 20 s, or loses its connection."""
+        """Run until cancelled. Fails if there is no answer within 20 s, or the connection is lost."""
         wire = await Wire.open(self._broker.stomp)
         wire.send("SUBSCRIBE", {"id": "0", "destination": self._queue, "receipt": "s"})
         assert (await wire.read()).command == "RECEIPT"
@@ -48,14 +48,14 @@ class GoodClient:
             await asyncio.sleep(0.01)
 
     async def goes_on(self, round_trips: int = 2) -> None:
-        """So many more, of which the first may have begun before."""
+        """Wait for ``round_trips`` more round trips; the first of them may have started before."""
         wanted = len(self.round_trips) + round_trips
         async with asyncio.timeout(20):
-            while len(self.round_trips) < wanted:  # noqa: ASYNC110 - what is waited for has no event
+            while len(self.round_trips) < wanted:  # noqa: ASYNC110 - there is no event for this condition
                 await asyncio.sleep(0.01)
 
     async def _log_in(self) -> None:
-        """As clients with a failover URL do: again, when there was no room."""
+        """Log in, and repeat it if the broker has no room for the connection, as clients with a failover URL do."""
         async with asyncio.timeout(20):
             while True:
                 with contextlib.suppress(ConnectionError):

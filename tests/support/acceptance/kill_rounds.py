@@ -1,6 +1,6 @@
-"""What may end a master, or a broker that is becoming one, among two or three: a round each, with its figures.
+"""Rounds that end the master, or a broker that becomes master, of a group of two or three brokers, and their figures.
 
-Each round begins when one broker is master and all others stand by, and ends so again. Clients work all the time.
+At the start and at the end of each round one broker is master and all others are standbys. Clients work all the time.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from tandemmq.store.tools.check import check
 from tandemmq.store.tools.inspect import read_headers
 from tests.support.acceptance.broker_process import BrokerProcess, settled, wait_master, wait_until
 
-# With three brokers, one of which may have slept, and clients that press, roles take their time.
+# Long, because of three brokers, one of which may have been stopped, and clients at full load.
 ROLES_SECONDS_MAX = 60.0
-# A promotion under load takes about so long.
+# Approximate duration of a promotion under load.
 PROMOTION_SECONDS = 0.3
-# Between a fence and its header there is about so much time.
+# Approximate time between a fence and its header.
 HEADER_SECONDS = 0.02
 LOOK_SECONDS = 0.001
 
 
 class Group:
-    """Brokers over one directory, with the lock file; ``kills``: how many got a kill -9, by what they were."""
+    """Brokers with one directory and a lock file. ``kills``: number of kill -9, by role."""
 
     def __init__(self, data: Path, names: str, *options: str) -> None:
         self.data = data
@@ -53,7 +53,7 @@ class Group:
             standby.start().wait_role("standby")
 
     def settled(self) -> tuple[BrokerProcess, list[BrokerProcess]]:
-        """The master and the others, when all of those stand by."""
+        """Wait until one broker is master and all others are standbys; return the master, and the others."""
         return settled(self.brokers)
 
     def kill(self, broker: BrokerProcess, what: str) -> None:
@@ -66,7 +66,7 @@ class Group:
                 broker.start()
 
     def wait_lock(self, brokers: Sequence[BrokerProcess]) -> BrokerProcess:
-        """Whichever of these has its name in the lock file first."""
+        """Return the broker whose name is first in the lock file."""
 
         def holder() -> BrokerProcess | None:
             try:
@@ -80,7 +80,7 @@ class Group:
         return found
 
     def check_as_it_stands(self) -> None:
-        """No broker runs: they are dead, or stopped."""
+        """Check the store. No broker may run: all are dead, or stopped by a signal."""
         report = check(str(self.data))
         assert report.is_clean, report.problems
 
@@ -104,7 +104,7 @@ def continued(brokers: Sequence[BrokerProcess]) -> None:
 
 def kill_of_the_master(group: Group, dice: random.Random) -> None:
     master, standbys = group.settled()
-    stopped(standbys)  # so that the directory stands still as the dead master left it
+    stopped(standbys)  # so that the directory stays as the dead master left it
     group.kill(master, "master")
     group.check_as_it_stands()
     continued(standbys)
@@ -112,7 +112,7 @@ def kill_of_the_master(group: Group, dice: random.Random) -> None:
 
 
 def kill_of_a_standby(group: Group, dice: random.Random) -> None:
-    """It was following, or making a checkpoint of its own; the master goes on."""
+    """Kill a standby, which follows or writes a checkpoint; the master continues."""
     _, standbys = group.settled()
     group.kill(dice.choice(standbys), "standby")
 
@@ -128,7 +128,7 @@ def kill_of_the_master_and_a_standby(group: Group, dice: random.Random) -> None:
 
 
 def kill_of_a_promoting_broker(group: Group, dice: random.Random) -> None:
-    """Half of them at the fence, before the header as often as not."""
+    """Kill a broker during its promotion, in half of the rounds at the fence, before or after the header."""
     master, standbys = group.settled()
     files = JournalFiles(str(group.data))
     before = files.list()[-1]
@@ -152,8 +152,8 @@ def kill_of_a_promoting_broker(group: Group, dice: random.Random) -> None:
 
 
 def sleep_of_the_master(group: Group, dice: random.Random) -> None:
-    """Its lock file is deleted, so another one takes over; that one is killed while the first sleeps, if there is a
-    third."""
+    """Stop the master by a signal and delete its lock file, so that another broker takes over. If there is a third
+    broker, the second is killed while the first is stopped."""
     master, standbys = group.settled()
     stopped([master])
     os.unlink(group.data / FILE_NAME)
@@ -170,7 +170,7 @@ def sleep_of_the_master(group: Group, dice: random.Random) -> None:
 
 
 def sleep_of_a_standby(group: Group, dice: random.Random) -> None:
-    """It sleeps while the master is killed, and another one takes over if there is one."""
+    """Stop a standby by a signal while the master is killed; another broker takes over if there is one."""
     master, standbys = group.settled()
     sleeper = dice.choice(standbys)
     stopped([sleeper])
@@ -213,7 +213,7 @@ OF_A_TRIO: dict[str, tuple[Round, int]] = {
 
 
 def chosen(kinds: dict[str, tuple[Round, int]], count: int, dice: random.Random) -> list[str]:
-    """So many rounds, each as often as its weight says; of few rounds no two are the same."""
+    """Choose ``count`` rounds by weight. If ``count`` is small, no round is chosen twice."""
     names = [name for name, (_, weight) in kinds.items() for _ in range(weight)]
     if count <= len(kinds):
         return dice.sample(list(kinds), count)
@@ -221,7 +221,7 @@ def chosen(kinds: dict[str, tuple[Round, int]], count: int, dice: random.Random)
 
 
 def play(group: Group, kinds: dict[str, tuple[Round, int]], name: str, dice: random.Random) -> None:
-    """One round, until one broker is master and all others stand by."""
+    """Run one round, until one broker is master and all others are standbys."""
     kinds[name][0](group, dice)
     group.restart_the_dead()
     group.settled()

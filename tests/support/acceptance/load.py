@@ -1,4 +1,4 @@
-"""Clients that keep books: what they were promised, and whether it was kept."""
+"""Clients that record what the broker confirmed, and check it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from tests.support.acceptance.stomp_wire import LOST, Address, Wire, connect_any
 
 
 class Books:
-    """What clients saw.
+    """Records of the clients.
 
-    ``stored``: bodies whose SEND has a receipt; ``received``: how often each came. ``acknowledged``: ids of messages
-    whose ACK has a receipt. A body may come twice under two ids: what had no receipt is sent again.
+    ``stored``: bodies whose SEND has a receipt; ``received``: number of deliveries of each body. ``acknowledged``: ids
+    of messages whose ACK has a receipt. A body may come twice under two ids, because a message without a receipt is
+    sent again.
     """
 
     def __init__(self) -> None:
@@ -27,7 +28,7 @@ class Books:
         self.reconnects = 0
 
     def problems(self) -> list[str]:
-        """After everything was drained: broken promises, in words."""
+        """Return the broken promises as sentences. Call it after all queues are drained."""
         lost = sorted(self.stored - set(self.received))
         found = [f"lost: {body} had a receipt and never came" for body in lost[:10]]
         found += [f"undone: {body} came again after its acknowledgement was confirmed" for body in self.undone[:10]]
@@ -43,7 +44,8 @@ async def produce(
     stop: asyncio.Event,
     patience_seconds: float = 20,
 ) -> None:
-    """Send numbered messages until told to stop, ``window`` at most without a receipt; those are sent again."""
+    """Send numbered messages until ``stop`` is set, at most ``window`` without a receipt; after a reconnect those are
+    sent again."""
     numbers = itertools.count(1)
     waiting: dict[str, None] = {}
     while True:
@@ -77,7 +79,7 @@ def _send(wire: Wire, queue: str, body: str) -> None:
 
 
 async def consume(books: Books, ports: Sequence[Address], queue: str, stop: asyncio.Event, prefetch: int = 50) -> None:
-    """Acknowledge each message, with a receipt, until told to stop."""
+    """Acknowledge each message, with a receipt, until ``stop`` is set."""
     while not stop.is_set():
         wire = await connect_any(ports)
         try:
@@ -109,7 +111,7 @@ async def consume(books: Books, ports: Sequence[Address], queue: str, stop: asyn
 
 
 async def drain(books: Books, ports: Sequence[Address], queue: str, quiet_seconds: float = 1.0) -> None:
-    """Take everything that is left, until nothing has come for a while."""
+    """Take all remaining messages, until none has come for ``quiet_seconds``."""
     stop = asyncio.Event()
     task = asyncio.create_task(consume(books, ports, queue, stop))
     before = -1

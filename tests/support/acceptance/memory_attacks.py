@@ -1,4 +1,4 @@
-"""What one client does to the memory of a broker that many share. Run as a program, as attacks.py."""
+"""Attacks of one client on the memory of a broker that others use. Run as a program, like attacks.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from tests.support.acceptance import mqtt_attacks
 from tests.support.acceptance.attacks import CONNECT, SECONDS_MAX, Target, connected
 
-# As long as an attack waits for an answer that may never come.
+# Time that an attack waits for an answer that may never come.
 ENOUGH_SECONDS = 6.0
 LARGE = b"x" * 200_000
 
@@ -22,7 +22,7 @@ def message(destination: bytes, body: bytes, headers: bytes = b"") -> bytes:
 
 
 async def sends(target: Target, frame: bytes, count: int) -> None:
-    """Until it is not listened to any more."""
+    """Send until the broker stops reading."""
     _, writer = await connected(target)
     with contextlib.suppress(TimeoutError, ConnectionError):
         async with asyncio.timeout(ENOUGH_SECONDS):
@@ -33,7 +33,7 @@ async def sends(target: Target, frame: bytes, count: int) -> None:
 
 
 async def subscribed(target: Target, destination: bytes, headers: bytes = b"") -> None:
-    """Reads what comes, and acknowledges nothing."""
+    """Read messages without acknowledging them."""
     reader, writer = await connected(target)
     writer.write(b"SUBSCRIBE\nid:0\nack:client\ndestination:%b\n%breceipt:s\n\n\0" % (destination, headers))
     await reader.readuntil(b"\0")
@@ -49,7 +49,7 @@ async def _read(reader: asyncio.StreamReader) -> None:
             pass
 
 
-async def much_that_is_not_acknowledged(target: Target) -> None:
+async def many_unacknowledged(target: Target) -> None:
     await subscribed(target, b"/queue/large", b"activemq.prefetchSize:32000\n")
     await sends(target, message(b"/queue/large", LARGE, b"persistent:true\n"), 1_500)
 
@@ -74,8 +74,8 @@ async def copies_for_offline_durables(target: Target) -> None:
     await sends(target, message(b"/topic/kept", LARGE), 1_500)
 
 
-async def what_is_not_read(target: Target) -> None:
-    """Subscribers with small windows of TCP that read nothing."""
+async def unread_messages(target: Target) -> None:
+    """Subscribers with small TCP windows that read nothing."""
     loop = asyncio.get_running_loop()
     sockets = []
     for _ in range(100):
@@ -92,7 +92,7 @@ async def what_is_not_read(target: Target) -> None:
         made.close()
 
 
-async def receipts_that_are_not_read(target: Target) -> None:
+async def unread_receipts(target: Target) -> None:
     receipt = b"SEND\ndestination:/topic/none\nreceipt:%b\n\n\0" % (b"r" * 9_000)
     await asyncio.gather(*(sends(target, receipt * 100, 40) for _ in range(20)))
 
@@ -117,11 +117,11 @@ async def transactions(target: Target) -> None:
 
 
 ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
-    "1,500 messages of 200 kB, not acknowledged": much_that_is_not_acknowledged,
+    "1,500 messages of 200 kB, not acknowledged": many_unacknowledged,
     "20 unfinished frames of 50 MB": unfinished_frames,
     "1,500 messages of 200 kB for 10 durable subscriptions": copies_for_offline_durables,
-    "40 MB for each of 100 subscribers that do not read": what_is_not_read,
-    "receipts that are not read": receipts_that_are_not_read,
+    "40 MB for each of 100 subscribers that do not read": unread_messages,
+    "receipts that are not read": unread_receipts,
     "240 transactions of 2 MB": transactions,
     "MQTT: nothing is acknowledged": lambda target: mqtt_attacks.nothing_is_acknowledged(target.mqtt),
     "MQTT: packets that are not whole": lambda target: mqtt_attacks.packets_that_are_not_whole(target.mqtt),

@@ -1,4 +1,4 @@
-"""What one client of MQTT does to a broker that many share: for attacks.py and memory_attacks.py, which see."""
+"""Attacks of one MQTT client on a broker that others use; for attacks.py and memory_attacks.py."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tandemmq.broker.protocols.mqtt.packets import (
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tests.support.protocols.mqtt.client_packets import ServerPacket, decode, encode, framed
 
-# As long as an attack waits for what may never be taken.
+# Time that an attack waits until the broker reads its data, which may never happen.
 ENOUGH_SECONDS = 6.0
 HOUR = 3600
 LARGE = b"x" * 200_000
@@ -49,7 +49,7 @@ def subscribe(topic_filter: str, qos: int = 0, id: int = 1) -> bytes:
 
 
 async def packet(reader: asyncio.StreamReader, version: Version = Version.V5) -> ServerPacket:
-    """The next one; ConnectionError when there is none."""
+    """Return the next packet. ConnectionError: there is none."""
     data = await reader.readexactly(2)
     while data[-1] & 0x80:
         data += await reader.readexactly(1)
@@ -60,7 +60,7 @@ async def packet(reader: asyncio.StreamReader, version: Version = Version.V5) ->
 
 
 async def connected(port: int, client_id: str, **options: Any) -> Streams:
-    """ConnectionError when it is refused."""
+    """Connect. ConnectionError: the broker refuses it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(connect(client_id, **options))
     answer = await packet(reader, options.get("version", Version.V5))
@@ -70,8 +70,8 @@ async def connected(port: int, client_id: str, **options: Any) -> Streams:
     return reader, writer
 
 
-async def says(port: int, client_id: str, *pieces: bytes, **options: Any) -> None:
-    """Says all of it, reads what comes, and waits until it is understood or refused."""
+async def send_all(port: int, client_id: str, *pieces: bytes, **options: Any) -> None:
+    """Send all pieces, read the answers, and wait until the broker has processed or refused the pieces."""
     reader, writer = await connected(port, client_id, **options)
     reading = asyncio.create_task(_until_ping(reader, options.get("version", Version.V5)))
     with contextlib.suppress(ConnectionError, EOFError):
@@ -89,7 +89,7 @@ async def _until_ping(reader: asyncio.StreamReader, version: Version) -> None:
 
 
 def keep(streams: list[Streams]) -> None:
-    """Open, until the end of the program."""
+    """Keep the connections open until the end of the program."""
     for reader, writer in streams:
         _OPEN.append((writer, asyncio.create_task(_read(reader))))
 
@@ -101,7 +101,7 @@ async def _read(reader: asyncio.StreamReader) -> None:
 
 
 async def sends(port: int, client_id: str, piece: bytes, count: int, **options: Any) -> None:
-    """Until it is not listened to any more; what comes is read."""
+    """Send until the broker stops reading; read its answers."""
     with contextlib.suppress(TimeoutError, ConnectionError, EOFError):
         async with asyncio.timeout(ENOUGH_SECONDS):
             reader, writer = await connected(port, client_id, **options)
@@ -111,7 +111,7 @@ async def sends(port: int, client_id: str, piece: bytes, count: int, **options: 
                 await writer.drain()
 
 
-# ---- what takes the broker's time
+# ---- attacks on the broker's CPU time
 
 
 async def pings(port: int, count: int) -> None:
@@ -126,13 +126,13 @@ async def pings(port: int, count: int) -> None:
 
 
 async def subscribes_and_unsubscribes(port: int, count: int) -> None:
-    """In a session that is kept, which writes each of it."""
+    """In a persistent session, so that each change is stored."""
     both = subscribe("s/+/t", 1) + encode(Unsubscribe(2, ("s/+/t",), NONE))
-    await says(port, "subscribes", *[both * 100] * (count // 100), lasts=True)
+    await send_all(port, "subscribes", *[both * 100] * (count // 100), lasts=True)
 
 
 async def take_overs(port: int, count: int) -> None:
-    """Of the client's own session, each of them cut off by the next one."""
+    """Take over the client's own session repeatedly; each connection is closed by the next one."""
     former: asyncio.StreamWriter | None = None
     for _ in range(count):
         _, writer = await connected(port, "again", lasts=True, will=Will("wills/again", b"", 0, False, NONE))
@@ -142,7 +142,7 @@ async def take_overs(port: int, count: int) -> None:
 
 
 async def wills(port: int, count: int) -> None:
-    """All at once, when their connections are cut."""
+    """All wills are published at the same time, when their connections are cut."""
     writers = []
     for number in range(count):
         _, writer = await connected(
@@ -154,24 +154,25 @@ async def wills(port: int, count: int) -> None:
 
 
 async def many_filters_at_once(port: int, count: int) -> None:
-    """Beside retained messages of which they mean none; and of what is not subscribed to UNSUBSCRIBE."""
+    """Filters that match no retained message although many exist, and UNSUBSCRIBE from filters without a
+    subscription."""
     pieces = [publish(f"m/{number}/r", b"r", retain=True) for number in range(count)]
-    await says(port, "retains", b"".join(pieces))
+    await send_all(port, "retains", b"".join(pieces))
     ask = encode(Subscribe(1, tuple(Filter(f"m/+/{number}", 1, False, False, 0) for number in range(100)), NONE))
     end = encode(Unsubscribe(2, tuple(f"m/+/x{number}" for number in range(1_000)), NONE))
     for lasts in (False, True):
-        await says(port, f"filters-{lasts}", ask, *[end] * 100, lasts=lasts)
+        await send_all(port, f"filters-{lasts}", ask, *[end] * 100, lasts=lasts)
 
 
 async def filters_of_many_levels(port: int, count: int) -> None:
     levels = 120
     filters = ["/".join("+" if number >> at & 1 else "a" for at in range(levels)) for number in range(1, count)]
     topic = "/".join("a" * levels)
-    await says(port, "levels", *(subscribe(each, id=1) for each in filters), publish(topic) * 50)
+    await send_all(port, "levels", *(subscribe(each, id=1) for each in filters), publish(topic) * 50)
 
 
 async def unreleased(port: int, count: int, client: str = "unreleased") -> None:
-    """Packet ids of QoS 2 for which no PUBREL comes, of a client that has no Receive Maximum."""
+    """Packet ids of QoS 2 for which no PUBREL comes, from a client without a Receive Maximum."""
     version = Version.V3_1_1
     reader, writer = await connected(port, client, version=version)
     received = asyncio.create_task(reader.readexactly(4 * (count - 1)))  # PUBRECs
@@ -186,7 +187,7 @@ async def unreleased(port: int, count: int, client: str = "unreleased") -> None:
     keep([(reader, writer)])
 
 
-# ---- what takes its memory
+# ---- attacks on the broker's memory
 
 
 async def nothing_is_acknowledged(port: int) -> None:
@@ -216,7 +217,7 @@ async def packets_that_are_not_whole(port: int) -> None:
 
 
 async def wills_that_wait(port: int) -> None:
-    """Of clients that are there, and of clients that left theirs with a delay."""
+    """Wills of connected clients, and delayed wills of clients that have left."""
     later = Properties(will_delay=HOUR)
     with contextlib.suppress(ConnectionError, EOFError):
         for number in range(1_000):

@@ -1,6 +1,6 @@
-"""Clients of MQTT with several addresses that publish and subscribe while masters die, and what must hold then.
+"""MQTT clients with several addresses that publish and subscribe while masters are killed, and the checks.
 
-What was published with QoS 1 comes at least once, with QoS 2 exactly once and in order.
+A message published with QoS 1 comes at least once; with QoS 2 exactly once and in order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TOPICS = {1: "kills/once-or-more", 2: "kills/once"}
 
 
 async def next_of(messages: AsyncIterator[aiomqtt.Message], seconds: float = SILENT_SECONDS) -> aiomqtt.Message | None:
-    """None: nothing comes. aiomqtt does not always notice that a connection is over."""
+    """Return the next message; None if none comes in time. aiomqtt does not always notice the end of a connection."""
     coming = asyncio.ensure_future(anext(messages))
     done, _ = await asyncio.wait([coming], timeout=seconds)
     if done:
@@ -46,11 +46,11 @@ async def next_of(messages: AsyncIterator[aiomqtt.Message], seconds: float = SIL
 
 
 class Publisher(paho.Client):
-    """Paho's client without a defect of version 2.2, which forgets PUBREC when an attempt to connect fails: at the next
-    attempt it takes a message whose PUBREL is to be sent again for one that was never sent."""
+    """Paho's client without a defect of version 2.2: it forgets a PUBREC when an attempt to connect fails, and at the
+    next attempt it sends the message as a new one instead of its PUBREL."""
 
     def reconnect(self) -> paho.MQTTErrorCode:
-        """As Paho's, which each attempt to connect goes through."""
+        """Override of Paho's method, which each attempt to connect calls."""
         for message in self._out_messages.values():
             if message.state == paho.mqtt_ms_resend_pubrel:
                 message.state = paho.mqtt_ms_wait_for_pubcomp
@@ -58,7 +58,7 @@ class Publisher(paho.Client):
 
 
 class Clients:
-    """What they published and received, by QoS."""
+    """Messages that the clients published and received, by QoS."""
 
     def __init__(self, addresses: str, version: str) -> None:
         self._addresses = addresses
@@ -81,7 +81,7 @@ class Clients:
         return FailoverClient(self._addresses, name, **options)
 
     async def publish(self) -> None:
-        """QoS 1, until it is over. A client object keeps what is not confirmed, and sends it again by itself."""
+        """Publish with QoS 1 until the end. The client object keeps unconfirmed messages and sends them again."""
         client = self.client("publisher-1")
         published = self.published[1]
         is_confirmed = False
@@ -92,11 +92,11 @@ class Clients:
                     while not self.is_over.is_set():
                         published.append(str(len(published)))
                         await client.publish(TOPICS[1], published[-1], qos=1)
-                    await client.publish(f"{TOPICS[1]}/over", "", qos=1)  # what came before it is confirmed then
+                    await client.publish(f"{TOPICS[1]}/over", "", qos=1)  # its receipt confirms all messages before it
                     is_confirmed = True
 
     def publish_once(self) -> None:
-        """QoS 2, until it is over."""
+        """Publish with QoS 2 until the end."""
         options: dict[str, Any] = {} if self._version == "5.0" else {"clean_session": False}
         client = Publisher(
             CallbackAPIVersion.VERSION2, "publisher-2", protocol=VERSIONS[self._version].value, **options
@@ -141,7 +141,7 @@ class Clients:
         return None
 
     async def subscribe(self) -> None:
-        """Until it is cancelled."""
+        """Receive until cancelled."""
         client = self.client("subscriber")
         while True:
             with contextlib.suppress(aiomqtt.MqttError):
@@ -157,7 +157,7 @@ class Clients:
 
     @property
     def lost(self) -> list[str]:
-        """What has not come yet."""
+        """Return the messages that have not come yet."""
         return [
             f"QoS {qos}: {payload}"
             for qos in TOPICS
@@ -165,7 +165,7 @@ class Clients:
         ]
 
     async def complete(self) -> None:
-        """Until all has come, or enough time is over."""
+        """Wait until all messages have come, or the time is over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WAIT_SECONDS_MAX):
                 while self.lost:
@@ -173,8 +173,8 @@ class Clients:
                     await self._has_come.wait()
 
     async def live(self, kills: Iterable[Callable[[], object]], dice: random.Random) -> None:
-        """Publish and subscribe beside ``kills``, each of which returns when clients are served again; then until all
-        has come."""
+        """Publish and subscribe during ``kills``, each of which returns when clients are served again; then wait until
+        all messages have come."""
         async with asyncio.TaskGroup() as tasks:
             subscriber = tasks.create_task(self.subscribe())
             await self.is_subscribed.wait()
@@ -192,7 +192,7 @@ class Clients:
 
     @verdict
     def check(self, kills: int) -> None:
-        """What was promised holds."""
+        """Check the guarantees of QoS 1 and QoS 2."""
         print(
             f"MQTT {self._version}: {kills} kills, {self.connects} connects; published "
             + ", ".join(f"{len(self.published[qos])} of QoS {qos}" for qos in TOPICS)

@@ -1,8 +1,8 @@
-"""Clients of MQTT 5 that publish and subscribe with QoS 2 over two addresses, while brokers sleep and wake: by aiomqtt,
-by Paho, and by a raw client that keeps to the rules without a library.
+"""MQTT 5 clients that publish and subscribe with QoS 2 with two addresses, while brokers are stopped and continued:
+with aiomqtt, with Paho, and a client without a library that follows the rules.
 
-Each is one client object with one session from first to last. A broker that is silent for ``SILENT_SECONDS`` is given
-up, and the next address tried.
+Each is one client object with one session for the whole run. If a broker is silent for ``SILENT_SECONDS``, the client
+tries the next address.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _LOST = (OSError, EOFError, TimeoutError, ConnectionError)
 
 
 class Work:
-    """What is published and received. ``is_open``: more is published; ``is_over``: clients end. Of any thread."""
+    """The payloads that are published and received. ``is_open``: more are published; ``is_over``: clients end. Safe in
+    any thread."""
 
     def __init__(self) -> None:
         self.published: list[str] = []
@@ -59,7 +60,7 @@ class Work:
         self.is_over = False
 
     def next(self) -> str | None:
-        """The next payload to publish; None: nothing now."""
+        """Return the next payload to publish; None if there is none now."""
         if not self.is_open or len(self.published) - len(self.confirmed) >= UNCONFIRMED_MAX:
             return None
         self.published.append(f"m{len(self.published)}")
@@ -71,14 +72,14 @@ class Work:
 
 
 class Raw:
-    """One session over connections to one address after the other. It answers late, so that each sleep meets messages
-    that are under way."""
+    """One session, with connections to one address after the other. It answers late, so that messages are in flight
+    whenever a broker is stopped."""
 
     def __init__(self, work: Work, client_id: str, ports: Sequence[int]) -> None:
         self._work = work
         self._client_id = client_id
         self._ports = itertools.cycle(ports)
-        self._seen: dict[int, str] = {}  # of QoS 2 that came, until PUBREL
+        self._seen: dict[int, str] = {}  # received QoS 2 messages, until PUBREL
         self._sent: dict[int, tuple[str, bool]] = {}  # payload, and whether PUBREC came
         self._ids = itertools.count(1)
         self._unsaid: list[Packet] = []
@@ -159,8 +160,8 @@ class Raw:
         assert packet.codes == [0], packet
         self._work.connects += 1
         if not packet.session_present:
-            assert not self._seen, "its session was promised"
-            assert not self._sent, "its session was promised"
+            assert not self._seen, "the broker must keep the session"
+            assert not self._sent, "the broker must keep the session"
         if self._client_id == SUBSCRIBER and not self._work.is_subscribed:
             self._say(Subscribe(1, (Filter(TOPIC, 2, False, False, 0),), NONE))
         for packet_id, (payload, is_received) in self._sent.items():
@@ -171,7 +172,7 @@ class Raw:
 
 
 class Paho:
-    """The same by Paho's client, on threads of its own."""
+    """The same with Paho's client, in separate threads."""
 
     def __init__(self, work: Work, client_id: str, ports: Sequence[int]) -> None:
         self._work = work
@@ -231,7 +232,7 @@ class Paho:
 
 
 class OfAiomqtt:
-    """A subscriber by aiomqtt, as the example has it."""
+    """A subscriber with aiomqtt, as in the example."""
 
     def __init__(self, work: Work, client_id: str, ports: Sequence[int]) -> None:
         self._work = work
@@ -242,7 +243,7 @@ class OfAiomqtt:
 
     async def live(self) -> None:
         while not self._work.is_over:
-            # AttributeError: the socket was gone when aiomqtt began to watch it.
+            # AttributeError: the socket was closed before aiomqtt registered it.
             with contextlib.suppress(aiomqtt.MqttError, AttributeError):
                 async with self._client as client:
                     self._work.connects += 1
@@ -256,11 +257,12 @@ class OfAiomqtt:
 
 
 Client = Callable[[Work, str, Sequence[int]], Any]
-#: By the name of a kind: publisher, subscriber. Where aiomqtt fails to connect, its Paho forgets what PUBREC said.
+#: Publisher and subscriber by name of the kind. No publisher uses aiomqtt: its Paho forgets a PUBREC when an attempt to
+#: connect fails.
 KINDS: dict[str, tuple[Client, Client]] = {"aiomqtt": (Paho, OfAiomqtt), "paho": (Paho, Paho), "raw": (Raw, Raw)}
 
 
 def lives(kind: str, work: Work, ports: Sequence[int]) -> list[Awaitable[None]]:
-    """Of publisher and subscriber, until the work is over."""
+    """Return the runs of publisher and subscriber, which end when the work is over."""
     publisher, subscriber = KINDS[kind]
     return [publisher(work, PUBLISHER, ports).live(), subscriber(work, SUBSCRIBER, ports).live()]

@@ -1,11 +1,11 @@
-"""Masters with a lease fall asleep by SIGSTOP and wake, while MQTT clients publish and subscribe with QoS 2.
+"""Masters with a lease are stopped by SIGSTOP and continued, while MQTT clients publish and subscribe with QoS 2.
 
     python -m tests.support.acceptance.mqtt_sleep_rounds --client raw --rounds 100 --resume FILE
 
-A life is a pair of brokers with clients that go through up to ten rounds. A line of FILE is one life: kind of client,
-seed, rounds, and what was seen. A further run with the same FILE and seed makes the lives that are missing. Taps note
-what brokers sent and clients published; their log says who is the cause of a payload that came twice. Exit code 1: a
-broker is, or a subscriber.
+A life is a pair of brokers with clients that go through up to ten rounds. Each line of FILE is one life: kind of
+client, seed, rounds, and results. Another run with the same FILE and seed runs the missing lives. Taps record what
+brokers sent and clients published; from their log follows who caused a payload that came twice. Exit code 1: a broker
+or a subscriber did.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from tandemmq.bench.peers.ports import free_port
 from tests.support.acceptance.mqtt_once_clients import KINDS, PUBLISHER, SUBSCRIBER, Work, lives
-from tests.support.acceptance.mqtt_wire_log import Conversation, Tap, faults_of_brokers, published_twice, said_by
+from tests.support.acceptance.mqtt_wire_log import Conversation, Tap, faults_of_brokers, packets_of, published_twice
 from tests.support.acceptance.zombie_faults import Scene, Stopped, StoppedHandingOver
 from tests.support.acceptance.zombie_locks import LEASE, SqliteLease
 from tests.support.acceptance.zombie_pair import Pair
@@ -32,12 +32,12 @@ from tests.support.prove import SEED
 
 ROUNDS_OF_A_LIFE = 10
 AWAKE_SECONDS_MAX = 1.0
-# What comes soon comes late where much else runs.
+# Long, because the machine may be busy.
 SECONDS_MAX = 300.0
 
 
 class _Lease(SqliteLease):
-    """``length``: of the lease, which a busy machine needs longer."""
+    """``length``: length of the lease; a busy machine needs a longer one."""
 
     def __init__(self, place: Path, length: str) -> None:
         super().__init__(place)
@@ -48,7 +48,7 @@ class _Lease(SqliteLease):
 
 
 class Life:
-    """One pair, one kind of client. ``live`` returns what was seen."""
+    """One pair and one kind of client. ``live`` returns the results."""
 
     def __init__(self, place: Path, library: Path, kind: str, seed: int, rounds: int, lease: str = LEASE) -> None:
         self._kind = kind
@@ -89,7 +89,7 @@ class Life:
         return self._seen()
 
     def _round(self) -> None:
-        """One sleep: another one rules before the sleeper wakes."""
+        """Stop the master, and continue it after another broker has become master."""
         zombie, successor = self._pair.settled(SECONDS_MAX)
         scene = Scene(self._pair, zombie, successor, self._dice)
         sleep = self._dice.choice((Stopped, Stopped, Stopped, StoppedHandingOver))()
@@ -113,7 +113,7 @@ class Life:
 
     def _seen(self) -> dict[str, Any]:
         work, log = self.work, self._log()
-        to_subscriber, of_publisher = said_by(SUBSCRIBER, log), said_by(PUBLISHER, log)
+        to_subscriber, of_publisher = packets_of(SUBSCRIBER, log), packets_of(PUBLISHER, log)
         twice = sorted({each for each in work.received if work.received.count(each) > 1})
         of_brokers, of_client = faults_of_brokers(to_subscriber), published_twice(of_publisher)
         return {
@@ -126,7 +126,7 @@ class Life:
             "twice": twice,
             "missing": sorted(set(work.confirmed) - set(work.received)),
             "is_in_order": work.received == work.published,
-            # What a client published as a new message comes as one.
+            # A message that a client published again as a new one comes again as a new one.
             "broker_is_the_cause": {each: how for each, how in of_brokers.items() if each not in of_client},
             "publisher_is_the_cause": of_client,
             "subscriber_is_the_cause": [each for each in twice if each not in of_brokers | of_client],
@@ -134,19 +134,19 @@ class Life:
 
 
 def seed_of(kind: str, number: int, seed: int) -> int:
-    """Of a life: the same in each run."""
+    """Return the seed of a life, which is the same in each run."""
     return random.Random(f"{seed}/{kind}/{number}").randrange(1 << 32)
 
 
 def live(library: Path, kind: str, seed: int, rounds: int, lease: str = LEASE) -> dict[str, Any]:
-    """One life, in a directory of its own."""
+    """Run one life in a separate directory."""
     with tempfile.TemporaryDirectory(prefix="mqtt-sleeps-") as place:
         return asyncio.run(Life(Path(place), library, kind, seed, rounds, lease).live())
 
 
 @verdict
 def check(seen: dict[str, Any]) -> None:
-    """What was promised holds. Paho's client may publish a message as a new one (docs/clients.md)."""
+    """Check the guarantees. Paho's client may publish a message again as a new one (docs/clients.md)."""
     assert not seen["broker_is_the_cause"], seen
     assert not seen["subscriber_is_the_cause"], seen
     assert not (seen["client"] == "raw" and seen["twice"]), seen
@@ -155,10 +155,10 @@ def check(seen: dict[str, Any]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--client", choices=sorted(KINDS), action="append", help="these kinds; all by default")
-    parser.add_argument("--rounds", type=int, default=100, help="of each kind (default: 100)")
+    parser.add_argument("--client", choices=sorted(KINDS), action="append", help="kinds of clients; all by default")
+    parser.add_argument("--rounds", type=int, default=100, help="rounds of each kind (default: 100)")
     parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="where lives are kept (JSON lines)")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="file of the lives (JSON lines)")
     parser.add_argument("--lease", default=LEASE, help="its length (default: %(default)s); longer on a busy machine")
     said = parser.parse_args()
     print(f"seed {said.seed}", flush=True)

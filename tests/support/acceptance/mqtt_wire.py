@@ -1,4 +1,4 @@
-"""A small MQTT client over a socket that says any packets, and sees each answer with its reason codes."""
+"""A small MQTT client over a socket that can send any packets, and returns each answer with its reason codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ANSWERS = {1: PacketType.PUBACK, 2: PacketType.PUBREC}
 
 
 class Mqtt:
-    """One connection. Packets that come are answered by who uses it."""
+    """One connection. The caller answers incoming packets."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Mqtt:
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_hostname="127.0.0.1")
         self._received = b""
-        self.waiting: list[ServerPacket] = []  # that came before the answer that was waited for
+        self.waiting: list[ServerPacket] = []  # packets that came before the expected answer
 
     def __enter__(self) -> Self:
         return self
@@ -54,7 +54,7 @@ class Mqtt:
         )
 
     def hear(self) -> ServerPacket | None:
-        """The next packet; None: the broker hung up."""
+        """Return the next packet; None if the broker closed the connection."""
         if self.waiting:
             return self.waiting.pop(0)
         return self._read()
@@ -74,7 +74,8 @@ class Mqtt:
         return packet
 
     def hear_of(self, kind: PacketType) -> ServerPacket | None:
-        """The next packet of that kind; what comes before it is heard later. None: the broker hung up."""
+        """Return the next packet of that kind; packets before it are kept for later. None: the broker closed the
+        connection."""
         for at, packet in enumerate(self.waiting):
             if packet.type is kind:
                 return self.waiting.pop(at)
@@ -95,29 +96,30 @@ class Mqtt:
         keep_alive: int = 0,
         **properties: Any,
     ) -> list[int]:
-        """The codes of CONNACK. ``lasts``: with a session that is kept."""
+        """Connect; return the codes of CONNACK. ``lasts``: with a persistent session."""
         carried = NONE
         if self.version is Version.V5:
             carried = Properties(session_expiry=3600 if lasts else None, **properties)
         said = None if password is None else password.encode()
         self.say(Connect(self.version, client_id, not lasts, keep_alive, will, user, said, carried))
         answer = self.hear()
-        assert answer is not None, "the broker hung up without a word"
+        assert answer is not None, "the broker closed the connection without CONNACK"
         assert answer.type is PacketType.CONNACK
         self.session_present = answer.session_present
         return list(answer.codes)
 
     def subscribe(self, *filters: str, qos: int = 0) -> list[int]:
-        """The codes of SUBACK."""
+        """Subscribe; return the codes of SUBACK."""
         self.say(Subscribe(1, tuple(Filter(each, qos, False, False, 0) for each in filters), NONE))
         answer = self.hear_of(PacketType.SUBACK)
-        assert answer is not None, "the broker hung up"
+        assert answer is not None, "the broker closed the connection"
         return list(answer.codes)
 
     def publish(
         self, topic: str, payload: bytes = b"x", *, qos: int = 1, retain: bool = False, id: int = 1
     ) -> int | None:
-        """The reason code of PUBACK or PUBREC. None: the broker hung up, in MQTT 3 without a word."""
+        """Publish; return the reason code of PUBACK or PUBREC. None: the broker closed the connection, as MQTT 3
+        demands instead of a code."""
         self.say(Publish(topic, payload, qos, retain, False, id if qos else 0, NONE))
         if not qos:
             return 0
@@ -125,7 +127,7 @@ class Mqtt:
         return None if answer is None else (*answer.codes, 0)[0]
 
     def is_closed(self) -> bool:
-        """Whether the broker hangs up; what it says before is passed over."""
+        """Return whether the broker closes the connection; packets before that are discarded."""
         while self.hear() is not None:
             pass
         return True

@@ -1,8 +1,8 @@
-"""What a broker and its MQTT clients say to each other, noted on the way, and who broke the rules of QoS 2 (MQTT 5.0,
+"""A log of the packets between a broker and its MQTT clients, and a check of who broke the rules of QoS 2 (MQTT 5.0,
 4.3.3) if a payload comes twice.
 
-A tap stands between the clients and one broker. It notes each chunk when it passes, so what a broker wrote is known
-whatever its client made of it.
+A tap is a proxy between the clients and one broker. It records each chunk that passes, so the log shows what a broker
+wrote, independent of the client.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHUNK_BYTES = 1 << 16
 
 @dataclass
 class Conversation:
-    """One connection. ``chunks``: when, whether to the client, and what."""
+    """One connection. ``chunks``: time, whether to the client, and the bytes."""
 
     broker: str
     number: int
@@ -31,7 +31,7 @@ class Conversation:
 
 
 @dataclass(frozen=True)
-class Said:
+class LoggedPacket:
     """A packet; ``at`` in seconds of the monotonic clock, when its last byte passed."""
 
     at: float
@@ -49,7 +49,7 @@ class Said:
 
 
 class Tap:
-    """Listens on ``port`` while it is open, and passes all on to the broker's ``target`` port. On the loop."""
+    """Listen on ``port`` while open, and forward all data to the broker's port ``target``. Runs in the event loop."""
 
     def __init__(self, broker: str, target: int) -> None:
         self.broker = broker
@@ -97,36 +97,36 @@ async def _pass(
             await writer.drain()
 
 
-def said_by(client_id: str, log: Iterable[Conversation]) -> list[Said]:
-    """All packets of the connections of one client, in the order in which they passed."""
-    found: list[Said] = []
+def packets_of(client_id: str, log: Iterable[Conversation]) -> list[LoggedPacket]:
+    """Return all packets of one client's connections, in the order in which they passed."""
+    found: list[LoggedPacket] = []
     for conversation in log:
         parser = PacketParser(PACKET_BYTES_MAX)
         rest = b""
         is_its = False
-        here: list[Said] = []
+        here: list[LoggedPacket] = []
         for at, is_to_client, data in conversation.chunks:
             if is_to_client:
                 rest += data
                 while parser.version is not None and (made := decode(rest, parser.version)) is not None:
                     packet, rest = made
-                    here.append(Said(at, conversation.broker, conversation.number, packet))
+                    here.append(LoggedPacket(at, conversation.broker, conversation.number, packet))
                 continue
             parser.feed(data)
             while (said := parser.next_packet()) is not None:
                 is_its = is_its or (isinstance(said, Connect) and said.client_id == client_id)
-                here.append(Said(at, conversation.broker, conversation.number, said))
+                here.append(LoggedPacket(at, conversation.broker, conversation.number, said))
         if is_its:
             found += here
     return sorted(found, key=lambda each: each.at)
 
 
-def faults_of_brokers(said: Iterable[Said]) -> dict[str, str]:
-    """Payloads of QoS 2 that brokers sent to one client against the rules, and how: with another packet id, without
-    DUP, twice on one connection, or behind PUBREL."""
-    first: dict[str, Said] = {}
+def faults_of_brokers(said: Iterable[LoggedPacket]) -> dict[str, str]:
+    """Return the QoS 2 payloads that brokers sent to one client against the rules, and the violation: another packet
+    id, no DUP, twice on one connection, or after PUBREL."""
+    first: dict[str, LoggedPacket] = {}
     last: dict[str, tuple[str, int]] = {}
-    released: dict[int, Said] = {}
+    released: dict[int, LoggedPacket] = {}
     faults: dict[str, str] = {}
     for each in said:
         packet = each.packet
@@ -140,7 +140,7 @@ def faults_of_brokers(said: Iterable[Said]) -> dict[str, str]:
             if before is None:
                 first[payload] = each
             else:
-                assert isinstance(before.packet, ServerPacket), "only those are noted"
+                assert isinstance(before.packet, ServerPacket), "only publications are kept here"
                 release = released.get(packet.packet_id)
                 if before.packet.packet_id != packet.packet_id:
                     faults[payload] = f"another packet id: {before}; {each}"
@@ -152,10 +152,10 @@ def faults_of_brokers(said: Iterable[Said]) -> dict[str, str]:
     return faults
 
 
-def published_twice(said: Iterable[Said]) -> dict[str, str]:
-    """Payloads of QoS 2 that a client published against the rules: with another packet id, or behind PUBREL."""
-    first: dict[str, Said] = {}
-    released: dict[int, Said] = {}
+def published_twice(said: Iterable[LoggedPacket]) -> dict[str, str]:
+    """Return the QoS 2 payloads that a client published against the rules: with another packet id, or after PUBREL."""
+    first: dict[str, LoggedPacket] = {}
+    released: dict[int, LoggedPacket] = {}
     faults: dict[str, str] = {}
     for each in said:
         packet = each.packet
@@ -164,7 +164,7 @@ def published_twice(said: Iterable[Said]) -> dict[str, str]:
         elif isinstance(packet, Publish) and packet.qos == 2:
             payload = packet.payload.decode()
             before = first.setdefault(payload, each)
-            assert isinstance(before.packet, Publish), "only those are noted"
+            assert isinstance(before.packet, Publish), "only publications are kept here"
             release = released.get(packet.packet_id)
             if before.packet.packet_id != packet.packet_id:
                 faults[payload] = f"another packet id: {before}; {each}"

@@ -1,4 +1,5 @@
-"""A small OpenWire client over a plain socket, that says what no well-behaved client would, and hears every answer."""
+"""A small OpenWire client over a plain socket that can send commands no well-behaved client sends, and reads every
+answer."""
 
 from __future__ import annotations
 
@@ -14,15 +15,15 @@ from tandemmq.broker.protocols.openwire.wireformat import our_info
 from tandemmq.store.records.message import Destination, DestinationKind
 
 INFO = STORED.encode(our_info(max_frame_size=1 << 40, provider_version="test", inactivity_ms=0, initial_delay_ms=0))
-#: A wait for what must come.
+#: Timeout for an answer that must come.
 SECONDS_MAX = 20.0
 
 _numbers = itertools.count(1)
 
 
 class Refused(Exception):
-    """An ExceptionResponse, or a ConnectionError when nothing was waited for: the class of Java's exception and its
-    words."""
+    """An ExceptionResponse, or a ConnectionError if no answer was expected: the class of the Java exception and its
+    message."""
 
     def __init__(self, exception: Any) -> None:
         super().__init__(f"{exception.class_name}: {exception.message}")
@@ -30,8 +31,8 @@ class Refused(Exception):
 
 
 class OpenWire:
-    """One connection, to ``port`` or over a socket that is open, with session 1. ConnectionError when the broker hung
-    up."""
+    """One connection, to ``port`` or over an open socket, with session 1. ConnectionError: the broker closed the
+    connection."""
 
     def __init__(self, port: int | socket.socket, source: str = "127.0.0.1", host: str = "127.0.0.1") -> None:
         is_open = isinstance(port, socket.socket)
@@ -46,7 +47,7 @@ class OpenWire:
     # ---- bytes
 
     def read(self) -> Any:
-        """The next command."""
+        """Return the next command."""
         size = self._exactly(4)
         return self.wire.decode(size + self._exactly(struct.unpack(">i", size)[0]))
 
@@ -55,12 +56,12 @@ class OpenWire:
         while len(data) < count:
             more = self.socket.recv(min(count - len(data), 1 << 20))
             if not more:
-                raise ConnectionError("the broker hung up")
+                raise ConnectionError("the broker closed the connection")
             data += more
         return data
 
     def is_closed(self) -> bool:
-        """It is, in time; whatever was said before."""
+        """Return whether the broker closes the connection in time; commands before that are discarded."""
         try:
             while self.socket.recv(1 << 16):
                 pass
@@ -76,7 +77,7 @@ class OpenWire:
     # ---- commands
 
     def greet(self) -> OpenWire:
-        """WireFormatInfo, both ways, and the broker's name."""
+        """Exchange WireFormatInfo, and read the broker's name."""
         self.socket.sendall(INFO)
         while not isinstance(told := self.read(), schema.BrokerInfo):
             pass
@@ -93,7 +94,7 @@ class OpenWire:
         return self
 
     def ask(self, make: Any, **fields: Any) -> Any:
-        """Say it, and wait for the answer. Raises Refused."""
+        """Send a command and wait for the answer. Raises Refused."""
         number = next(self._commands)
         self.socket.sendall(self.wire.encode(make(command_id=number, response_required=True, **fields)))
         while True:
@@ -119,7 +120,7 @@ class OpenWire:
 
     def send(self, destination: Destination, body: bytes = b"", make: Any = schema.ActiveMQTextMessage,
              is_persistent: bool = True, **fields: Any) -> None:  # fmt: skip
-        """Through an anonymous producer, so that the message is what is asked about."""
+        """Send a message through an anonymous producer, so that the broker answers the message itself."""
         producer = self.produce(None)
         fields.setdefault("content", struct.pack(">i", len(body)) + body)
         self.ask(make, producer_id=producer, destination=destination, message_id=MessageId(None, producer, 1, 0),

@@ -1,4 +1,4 @@
-"""An MQTT client that remembers what it got: Eclipse Paho's, on a thread of its own."""
+"""Eclipse Paho's MQTT client in a separate thread, with a record of the messages it received."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUIET_SECONDS = 0.3
 
 
 def properties(packet: int, **values: Any) -> Properties:
-    """Of MQTT 5.0, by Paho's names: ``properties(PacketTypes.CONNECT, SessionExpiryInterval=10)``."""
+    """Return properties of MQTT 5.0, by Paho's names: ``properties(PacketTypes.CONNECT, SessionExpiryInterval=10)``."""
     made = Properties(packet)
     for name, value in values.items():
         setattr(made, name, value)
@@ -31,9 +31,9 @@ def properties(packet: int, **values: Any) -> Properties:
 
 
 class PahoClient:
-    """One connection. Without ``client_id`` a session of MQTT 5.0 that ends with it. ``expiry``: seconds that its
-    session lasts, of 5.0; ``clean`` False: what was there is gone on with; ``is_kept``: both. ``in_flight``: so many
-    may be unconfirmed."""
+    """One connection. Without ``client_id``: MQTT 5.0 with a session that ends with the connection. ``expiry``: session
+    expiry interval in seconds, MQTT 5.0 only. ``clean`` False: resume an existing session. ``is_kept``: both.
+    ``in_flight``: maximum number of unconfirmed messages."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class PahoClient:
             clean, expiry = False, HOUR
         is_5 = version == "5.0"
         self.messages: list[mqtt.MQTTMessage] = []
-        self.codes: list[Any] = []  # of answers to SUBSCRIBE
-        self.ended: list[Any] = []  # why connections did
+        self.codes: list[Any] = []  # reason codes of SUBACK
+        self.ended: list[Any] = []  # reason codes of the ends of connections
         self._accepted: list[tuple[Any, Any]] = []
         self._unsubscribed = self._taken = 0
         self.client = client = mqtt.Client(
@@ -97,13 +97,13 @@ class PahoClient:
         self.leave()
 
     def subscribe(self, topic_filter: str, qos: int = 1) -> Any:
-        """The answer's code, when it is there."""
+        """Subscribe, wait for the answer, and return its reason code."""
         known = len(self.codes)
         self.client.subscribe(topic_filter, qos)
         return wait_until(lambda: self.codes[known:], f"SUBACK for {topic_filter}")[0]
 
     def unsubscribe(self, topic_filter: str) -> None:
-        """Returns when it is answered."""
+        """Unsubscribe, and wait for the answer."""
         known = self._unsubscribed
         self.client.unsubscribe(topic_filter)
         wait_until(lambda: self._unsubscribed > known, f"UNSUBACK for {topic_filter}")
@@ -111,14 +111,14 @@ class PahoClient:
     def publish(
         self, topic: str, payload: bytes | str = b"", qos: int = 1, *, retain: bool = False, **more: Any
     ) -> None:
-        """Returns when it is confirmed. ``more``: properties by Paho's names."""
+        """Publish, and wait for the confirmation. ``more``: properties by Paho's names."""
         of_it = properties(PacketTypes.PUBLISH, **more) if more else None
         sent = self.client.publish(topic, payload, qos, retain, properties=of_it)
         sent.wait_for_publish(WAIT_SECONDS_MAX)
         assert sent.is_published(), f"{topic} was not confirmed"
 
     def take(self) -> mqtt.MQTTMessage:
-        """The next one that was not taken before, when it is there."""
+        """Wait for the next message that was not taken before, and return it."""
         self._taken += 1
         return self.wait_messages(self._taken)[-1]
 
@@ -126,23 +126,23 @@ class PahoClient:
         return [self.take().payload for _ in range(count)]
 
     def is_quiet(self) -> bool:
-        """Whether nothing more comes than was taken."""
+        """Return whether no more messages come than were taken."""
         time.sleep(QUIET_SECONDS)
         return len(self.messages) == self._taken
 
     def wait_messages(self, count: int, seconds: float = WAIT_SECONDS_MAX) -> list[mqtt.MQTTMessage]:
-        """The first ``count`` that came, when they are there."""
+        """Wait for ``count`` messages, and return the first ``count``."""
         wait_until(lambda: len(self.messages) >= count, f"{count} messages", seconds)
         return self.messages[:count]
 
     def drop(self) -> None:
-        """The connection is lost, without a word."""
+        """Close the connection without DISCONNECT."""
         self.client.loop_stop()
         socket = self.client.socket()
         if socket is not None:
             socket.close()
 
     def leave(self, reason: Any = None) -> None:
-        """In order."""
+        """Disconnect with DISCONNECT."""
         self.client.disconnect(reason)
         self.client.loop_stop()

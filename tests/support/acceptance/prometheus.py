@@ -1,4 +1,4 @@
-"""Debian's Prometheus as a process: it scrapes brokers, and is asked what it knows."""
+"""Debian's Prometheus as a process, which scrapes brokers and answers queries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Prometheus:
-    """On a port of its own, with its files in ``directory``. It scrapes ``targets``, HOST:PORT each."""
+    """A Prometheus on a free port, with its files in ``directory``. ``targets``: addresses that it scrapes, HOST:PORT
+    each."""
 
     def __init__(self, directory: Path, targets: Sequence[str], rules: Path) -> None:
         directory.mkdir()
@@ -52,7 +53,7 @@ class Prometheus:
         return True
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The series of an instant query; fails with what Prometheus says of an expression that is none."""
+        """Return the series of an instant query. Fails with the message of Prometheus if the expression is invalid."""
         try:
             found = self._get(f"query?{urllib.parse.urlencode({'query': expression})}")
         except urllib.error.HTTPError as error:
@@ -61,7 +62,7 @@ class Prometheus:
         return result
 
     def alerts(self) -> dict[str, str]:
-        """Those that pend or fire, by name."""
+        """Return the states of pending and firing alerts, by name."""
         return {each["labels"]["alertname"]: each["state"] for each in self._get("alerts")["alerts"]}
 
     def _get(self, page: str) -> dict[str, Any]:

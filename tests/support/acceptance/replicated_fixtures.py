@@ -1,4 +1,4 @@
-"""Fixtures of tests of a set: its network, and its ZooKeeper."""
+"""Fixtures for tests of a set of brokers: its network, and its ZooKeeper."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ MakeSet = Callable[..., SetOfBrokers]
 
 @pytest.fixture
 def network() -> Iterator[Bridge | None]:
-    """None: where none can be made, all are on loopback, and nothing happens to their network."""
+    """Yield a network; None where none can be created: then all nodes are on loopback, and no test changes their
+    network."""
     if not all(map(shutil.which, bridge.PROGRAMS)) or bridge.not_allowed() is not None:
         yield None
         return
@@ -31,7 +32,7 @@ def network() -> Iterator[Bridge | None]:
 
 @pytest.fixture
 def zookeepers(network: Bridge | None, require_service: Callable[[object, str], None]) -> Iterator[MakeZooKeepers]:
-    """Makes so many, which are an ensemble, and starts them."""
+    """Yield a function that creates and starts an ensemble of ``count`` servers."""
     require_service(JAR.exists() and shutil.which("java"), WANT)
     made: list[ZooKeeperServer] = []
 
@@ -50,7 +51,7 @@ def zookeepers(network: Bridge | None, require_service: Callable[[object, str], 
 
 @pytest.fixture
 def make(tmp_path: Path, network: Bridge | None, zookeepers: MakeZooKeepers) -> Iterator[MakeSet]:
-    """Makes one, over one ZooKeeper server; it is not started."""
+    """Yield a function that creates a set with one ZooKeeper server. It does not start the set."""
     made: list[SetOfBrokers] = []
 
     def make(replicas: int = 3, **options: Any) -> SetOfBrokers:

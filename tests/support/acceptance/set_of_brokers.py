@@ -1,6 +1,6 @@
-"""A set of real brokers: a process and a directory each, over ZooKeeper servers of their own.
+"""A set of brokers, each with a process and a directory, and their own ZooKeeper servers.
 
-On loopback, or each on a host of its own on a bridge (tests.support.acceptance.bridge), whose network can be hurt.
+All are on loopback, or each on a separate host of a bridge (tests.support.acceptance.bridge), which can drop packets.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ from tests.support.acceptance.broker_process import BrokerProcess, wait_master, 
 from tests.support.services.zookeeper import ZooKeeperServer, zookeeper
 from tests.support.tree import ROOT
 
-#: zk_session_timeout. A machine so busy that processes wait for seconds to run needs more: TANDEMMQ_SESSION_TIMEOUT, in
-#: milliseconds.
+#: zk_session_timeout. A machine so busy that processes wait seconds for a CPU needs more: set TANDEMMQ_SESSION_TIMEOUT,
+#: in milliseconds.
 T_MILLISECONDS = int(os.environ.get("TANDEMMQ_SESSION_TIMEOUT", "500"))
-#: With several brokers on a small machine, other tests beside them: to start three has taken more than a minute.
+#: Long, because a small machine may run several brokers and other tests: the start of three has taken more than a
+#: minute.
 SETTLED_SECONDS_MAX = 180.0
-#: Longer than a checkpoint takes to come.
+#: Longer than the interval between checkpoints.
 QUIET_SECONDS = 0.5
-STOMP, ADMIN, BIND, OPENWIRE, MQTT = 7001, 7002, 7003, 7004, 7005  # on a host of its own
+STOMP, ADMIN, BIND, OPENWIRE, MQTT = 7001, 7002, 7003, 7004, 7005  # on a separate host
 LOCALHOST = "127.0.0.1"
-# Small files and frequent checkpoints, so that a fault meets every kind of moment.
+# Small files and frequent checkpoints, so that faults occur at every stage of the store's work.
 STORE = {
     "journal_max_file_length": "1mb",
     "checkpoint_interval": "200ms",
@@ -50,7 +51,7 @@ STORE = {
 
 
 class MemberProcess(BrokerProcess):
-    """One broker of a set: ``node`` is its name in it, ``name`` that of the set."""
+    """One broker of a set. ``node``: its name in the set; ``name``: name of the set."""
 
     def __init__(self, path: Path, node: str, host: Host | None, directory: Path | None = None) -> None:
         self.path = path
@@ -75,7 +76,7 @@ class MemberProcess(BrokerProcess):
         return f"http://{self.address}:{self.admin}"
 
     def configure(self, zookeeper: str, **replication: object) -> None:
-        """Write its settings."""
+        """Write the settings file."""
         replication = {
             "zk_address": zookeeper,
             "zk_session_timeout": f"{T_MILLISECONDS}ms",
@@ -133,14 +134,15 @@ class MemberProcess(BrokerProcess):
         return None if self.process is None else self._ask("/status")
 
     def replication(self) -> dict[str, Any]:
-        """What it says of its part in the set; empty: it does not answer."""
+        """Return its status page of replication; empty if it does not answer."""
         return {} if self.process is None else self._ask("/replication") or {}
 
     def change_voters(self, **change: str) -> dict[str, Any]:
-        """As `tandemmq replication add` and `remove` do; ``{"error": ...}`` when it is refused."""
+        """Change the voters as `tandemmq replication add` and `remove` do. Returns ``{"error": ...}`` if the change is
+        refused."""
         return self._ask("/replication/voters", change, seconds=60.0) or {"error": "no answer"}
 
-    # ---- its disk. It does not run
+    # ---- its disk, while it does not run
 
     def replace_disk(self) -> None:
         assert self.process is None, "it runs"
@@ -151,7 +153,7 @@ class MemberProcess(BrokerProcess):
         (self.directory / FILE_NAME).unlink()
 
     def snapshot(self) -> Path:
-        """While it runs, as of a virtual machine: of one moment."""
+        """Copy the store of the running broker at one instant, like a snapshot of a virtual machine."""
         self.kill(signal.SIGSTOP)
         snapshot = self._copied()
         self.kill(signal.SIGCONT)
@@ -172,7 +174,7 @@ class MemberProcess(BrokerProcess):
         shutil.copytree(backup, self.directory)
 
     def content(self) -> dict[int, bytes]:
-        """The bytes of each file of the journal, up to the end of its last good batch."""
+        """Return the bytes of each journal file, up to the end of its last valid batch."""
         files = JournalFiles(str(self.directory))
         found = {}
         for file in files.list():
@@ -182,13 +184,13 @@ class MemberProcess(BrokerProcess):
                     end = batch.end
                 found[file] = Path(files.path(file)).read_bytes()[:end]
             except (JournalMissing, FileNotFoundError):
-                continue  # it went meanwhile
+                continue  # removed in the meantime
         return found
 
 
 class SetOfBrokers:
-    """``members`` over ``zookeepers``. Blocking. ``stop`` ends all of it. ``directories``: of nodes whose store is
-    elsewhere; ``replication``: settings beside those that all have."""
+    """``members`` with their ``zookeepers``. Methods block. ``stop`` ends all processes. ``directories``: directories
+    of nodes whose store is elsewhere; ``replication``: settings in addition to the common ones."""
 
     def __init__(
         self,
@@ -211,17 +213,17 @@ class SetOfBrokers:
             self.add_member(node, directories.get(node))
 
     def add_member(self, node: str, directory: Path | None = None) -> MemberProcess:
-        """One more; it is not started."""
+        """Add a member, without starting it."""
         host = None if self.bridge is None else self.bridge.host(len(self.members))
         member = MemberProcess(self.path / node, node, host, directory)
         member.configure(self.zookeeper_address, **self._replication)
-        if not self.members:  # forks of one interpreter hash strings alike, and so have their sets in the same order
+        if not self.members:  # forks of one interpreter have the same hash seed, so their sets have the same order
             member.popen = subprocess.Popen
         self.members.append(member)
         return member
 
     def rename(self, member: MemberProcess, node: str) -> None:
-        """From its next start on."""
+        """Rename a member; takes effect at its next start."""
         member.node = node
         member.configure(self.zookeeper_address, **self._replication)
 
@@ -231,7 +233,7 @@ class SetOfBrokers:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """For clients: all of them."""
+        """Return the addresses of all members for clients."""
         return [(member.address, member.stomp) for member in self.members]
 
     def start(self) -> MemberProcess:
@@ -243,7 +245,7 @@ class SetOfBrokers:
         return [member for member in self.members if member not in these]
 
     def master(self) -> MemberProcess | None:
-        """Whoever serves; None: nobody, or more than one says so."""
+        """Return the master; None if no member, or more than one, reports this role."""
         found = [member for member in self.members if (member.status() or {}).get("role") == "master"]
         return found[0] if len(found) == 1 else None
 
@@ -254,7 +256,7 @@ class SetOfBrokers:
             raise AssertionError(f"{error}\n{self.report()}") from error
 
     def settled(self, among: Sequence[MemberProcess] = ()) -> tuple[MemberProcess, list[MemberProcess]]:
-        """The master and all others, when they follow it and are at its end."""
+        """Wait until all others follow the master and have all its data. Return the master, and the others."""
 
         def is_settled() -> tuple[MemberProcess, list[MemberProcess]] | None:
             status = {member.node: member.replication() for member in among or self.members}
@@ -276,14 +278,15 @@ class SetOfBrokers:
         return found
 
     def _picture(self) -> list[tuple[object, ...]]:
-        """How far each is, and which files it has."""
+        """Return the position and the files of each member."""
         return [
             (status.get("position"), status.get("final"), tuple(JournalFiles(str(member.directory)).list()))
             for member, status in ((member, member.replication()) for member in self.members)
         ]
 
     def quiet(self) -> tuple[MemberProcess, list[MemberProcess]]:
-        """The same, when nothing is written any more and everybody has, and knows as final, the same."""
+        """Like ``settled``, but also wait until nothing is written any more, and all members have the same data and
+        know it as final."""
 
         def is_quiet() -> bool:
             before = self._picture()
@@ -291,7 +294,7 @@ class SetOfBrokers:
             is_same = isinstance(position, list) and position[1:] == final and all(each == before[0] for each in before)
             if not is_same:
                 return False
-            time.sleep(QUIET_SECONDS)  # what was given up is removed a checkpoint later
+            time.sleep(QUIET_SECONDS)  # reclaimed files are removed one checkpoint later
             return self._picture() == before
 
         found = self.settled()
@@ -302,8 +305,8 @@ class SetOfBrokers:
         return found
 
     def problems(self) -> list[str]:
-        """What the store's checker finds in any directory, and where their journals are not the same. No client is at
-        work; if something changes all the same, it is looked at anew."""
+        """Return the problems that the store checker finds in the directories, and the differences between the
+        journals. No client may work; if a file still changes, the check is repeated."""
         while True:
             self.quiet()
             before = self._picture()
@@ -326,7 +329,7 @@ class SetOfBrokers:
         return found
 
     def report(self) -> str:
-        """What each says of itself, for who reads why a test failed."""
+        """Return the status of each member, for the message of a failed test."""
         return "\n".join(f"{member.node}: {json.dumps(member.replication())}" for member in self.members)
 
     def restart_the_dead(self) -> None:
@@ -346,7 +349,7 @@ class SetOfBrokers:
 
 @contextmanager
 def running_set(path: Path, require_service: Callable[[object, str], None]) -> Iterator[SetOfBrokers]:
-    """Of three, over one ZooKeeper server."""
+    """Run a set of three, with one ZooKeeper server."""
     with zookeeper(require_service) as server:
         whole = SetOfBrokers(path, zookeepers=[server])
         try:
@@ -357,7 +360,7 @@ def running_set(path: Path, require_service: Callable[[object, str], None]) -> I
 
 
 def replaced(whole: SetOfBrokers, member: MemberProcess, lost: str) -> None:
-    """``member`` runs with a new store id, and had ``lost``: what `tandemmq replication remove` and `add` do for it."""
+    """Replace the voter ``lost`` by the new store id of ``member``, as `tandemmq replication remove` and `add` do."""
 
     def is_learner() -> bool:
         status = member.replication()
@@ -372,7 +375,8 @@ def replaced(whole: SetOfBrokers, member: MemberProcess, lost: str) -> None:
 
 
 def _change(whole: SetOfBrokers, is_needed: Callable[[MemberProcess], bool], **change: str) -> None:
-    """Ask for it until it is so: a change is refused while the former one is not final, or the learner is behind."""
+    """Repeat the change until it is made: it is refused while the previous change is not final, or the learner is
+    behind."""
     answers: list[object] = []
 
     def is_done() -> bool:

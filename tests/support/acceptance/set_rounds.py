@@ -1,6 +1,6 @@
-"""What may happen to a set of brokers: a round each. Clients work all the time.
+"""Rounds with failures of a set of brokers. Clients work all the time.
 
-Each round begins and ends with one master whom all others follow.
+At the start and at the end of each round all others follow one master.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.acceptance.set_of_brokers import (
 )
 
 T: Final = T_MILLISECONDS / 1_000
-#: Of all packets, so many are lost in a bad network.
+#: Share of packets that a bad network loses.
 LOSS: Final = 0.15
 
 Round = Callable[[SetOfBrokers, random.Random], None]
@@ -36,14 +36,14 @@ def _quorum(whole: SetOfBrokers) -> int:
 
 
 def _minority(whole: SetOfBrokers, dice: random.Random, *first: MemberProcess) -> list[MemberProcess]:
-    """Some, these among them, whose rest is a quorum."""
+    """Return some members, including ``these``, so that the rest is a quorum."""
     rest = whole.others(*first)
     dice.shuffle(rest)
     return [*first, *rest][: dice.randint(max(1, len(first)), len(whole.members) - _quorum(whole))]
 
 
 def _moment(dice: random.Random) -> None:
-    """Up to twice T: an election may be before, at or behind any of its steps."""
+    """Sleep up to twice T, so that an election may be at any step, or not started, or complete."""
     time.sleep(dice.uniform(0, 2 * T))
 
 
@@ -63,7 +63,7 @@ def kill_of_a_minority(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def kill_of_a_quorum(whole: SetOfBrokers, dice: random.Random) -> None:
-    """Nobody serves until they are back."""
+    """Kill a quorum. No member serves until they are started again."""
     whole.settled()
     for member in dice.sample(whole.members, _quorum(whole)):
         member.kill()
@@ -78,7 +78,7 @@ def kill_of_all(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def kill_of_one_after_the_other(whole: SetOfBrokers, dice: random.Random) -> None:
-    """Whoever becomes master is killed soon, and started again when the next one is."""
+    """Kill each new master soon, and start it again when the next one is master."""
     whole.settled()
     for _ in range(3):
         master = whole.wait_master()
@@ -89,7 +89,7 @@ def kill_of_one_after_the_other(whole: SetOfBrokers, dice: random.Random) -> Non
 
 
 def end_of_the_master(whole: SetOfBrokers, dice: random.Random) -> None:
-    """It says that it goes."""
+    """End the master by SIGTERM, so that it hands over."""
     master, _ = whole.settled()
     assert master.terminate() == 0
     whole.wait_master(whole.others(master))
@@ -118,7 +118,7 @@ def naps_of_anybody(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def zookeeper_dead(whole: SetOfBrokers, dice: random.Random) -> None:
-    """The set elects without it."""
+    """The set elects a master while ZooKeeper is dead."""
     master, _ = whole.settled()
     for server in whole.zookeepers:
         server.kill()
@@ -141,7 +141,7 @@ def zookeeper_empty(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def zookeeper_restored(whole: SetOfBrokers, dice: random.Random) -> None:
-    """It knows again what it knew a few elections ago."""
+    """Restore ZooKeeper's data of a few elections before."""
     master, _ = whole.settled()
     backups = []
     for server in whole.zookeepers:
@@ -170,7 +170,7 @@ def promise_lost(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def _becomes_another_store(whole: SetOfBrokers, dice: random.Random, lose: Callable[[MemberProcess], object]) -> None:
-    """A member loses what it is known by: it comes as a learner, and takes the place of what it was."""
+    """A member loses its identity: it starts as a learner, and replaces its former entry."""
     whole.settled()
     member = dice.choice(whole.members)
     lost = member.replication()["store"]
@@ -182,7 +182,8 @@ def _becomes_another_store(whole: SetOfBrokers, dice: random.Random, lose: Calla
 
 
 def disk_restored(whole: SetOfBrokers, dice: random.Random) -> None:
-    """From a backup: it is refused, since others saw a later life of it, until its promise file is taken away."""
+    """Restore a disk from a backup: the others refuse it because they know a later life, until its promise file is
+    removed."""
     whole.settled()
     member = dice.choice(whole.members)
     lost = member.replication()["store"]
@@ -196,7 +197,7 @@ def disk_restored(whole: SetOfBrokers, dice: random.Random) -> None:
     member.start()
     wait_until(member.replication, "it answers", SETTLED_SECONDS_MAX)
     time.sleep(2 * T)
-    assert not member.replication()["links"], "an older life is let in by nobody"
+    assert not member.replication()["links"], "no member accepts an older life"
     member.kill()
     member.lose_promise()
     member.start()
@@ -204,9 +205,9 @@ def disk_restored(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def snapshot_restored(whole: SetOfBrokers, dice: random.Random) -> None:
-    """Of the life that runs: it is let in, and votes again when it has what it had. Who leads knows how much that is,
-    another master does not. What was acknowledged since the snapshot fills files, and stays: files in which little is
-    left are given up, and nobody lacks them."""
+    """Restore a snapshot of the current life: the member is accepted, and votes again when it has its former data. Only
+    the current master knows how much that is. Messages acknowledged since the snapshot fill files that stay; files with
+    little content are reclaimed, and no member needs them."""
     master, rest = whole.settled()
     epoch = master.replication()["epoch"]
     member = dice.choice(rest)
@@ -230,7 +231,7 @@ def snapshot_restored(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def disks_rot(whole: SetOfBrokers, dice: random.Random) -> None:
-    """A byte changes on each of some disks, of another sealed file each. What the others have repairs it."""
+    """Change one byte on some disks, each in a different sealed file. The copies of the others repair it."""
     whole.settled()
     contents = {member: member.content() for member in whole.members}
     files = sorted(set.intersection(*(set(content) for content in contents.values())))[:-1]
@@ -255,7 +256,7 @@ def disks_rot(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def disk_cloned(whole: SetOfBrokers, dice: random.Random) -> None:
-    """Both run: nobody lets one of them in, until neither is what it was."""
+    """Run a disk and its clone: no member accepts either of them, until both have a new identity."""
     cloned = dice.choice(whole.settled()[1])
     others = whole.others(cloned)
     store = str(cloned.replication()["store"])
@@ -273,7 +274,7 @@ def disk_cloned(whole: SetOfBrokers, dice: random.Random) -> None:
 
         wait_until(is_told_by_all, "all others say so", SETTLED_SECONDS_MAX)
         for member in (cloned, clone):
-            wait_until(lambda: not member.replication()["links"], "nobody lets it in", SETTLED_SECONDS_MAX)  # noqa: B023
+            wait_until(lambda: not member.replication()["links"], "no member accepts it", SETTLED_SECONDS_MAX)  # noqa: B023
         whole.settled(others)
     finally:
         clone.stop()
@@ -284,7 +285,7 @@ def disk_cloned(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def fill_up(volume: Path) -> Path:
-    """Somebody else takes all of it."""
+    """Fill the volume with a file."""
     filler = volume / "filler"
     with open(filler, "wb", buffering=0) as file:
         for size in (1 << 20, 4096, 1):
@@ -295,7 +296,7 @@ def fill_up(volume: Path) -> Path:
 
 
 def disks_full(whole: SetOfBrokers, dice: random.Random) -> None:
-    """Of a few, which may be killed then; until there is room again."""
+    """Fill the disks of a few members, which may then be killed, and free the space later."""
     master, _ = whole.settled()
     few = _minority(whole, dice, *([master] if dice.random() < 0.5 else []))
     fillers = [fill_up(member.directory.parent) for member in few]
@@ -312,7 +313,7 @@ def disks_full(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def all_renamed(whole: SetOfBrokers, dice: random.Random) -> None:
-    """All are killed, and come back with names that nobody had, or with each other's."""
+    """Kill all members, and start them with new names, or with the names of others."""
     whole.settled()
     former = [(member.replication()["store"], member.node) for member in whole.members]
     names = [name for _, name in former]
@@ -341,7 +342,7 @@ def all_renamed(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def _hear_no_more(ones: list[MemberProcess], others: list[MemberProcess]) -> None:
-    """What the others send does not come to these."""
+    """Drop all packets from ``others`` to ``ones``."""
     for member in ones:
         for other in others:
             assert member.host is not None, "a round for a bridge"
@@ -354,7 +355,7 @@ def _heal(whole: SetOfBrokers) -> None:
 
 
 def master_cut_off(whole: SetOfBrokers, dice: random.Random) -> None:
-    """With or without a few others, and with its clients."""
+    """Cut off the master and its clients, with or without a few other members."""
     master, _ = whole.settled()
     few = _minority(whole, dice, master)
     rest = whole.others(*few)
@@ -366,7 +367,7 @@ def master_cut_off(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def cut_in_pieces(whole: SetOfBrokers, dice: random.Random) -> None:
-    """Nobody reaches anybody: no quorum."""
+    """Cut all connections, so that there is no quorum."""
     whole.settled()
     for member in whole.members:
         _hear_no_more([member], whole.others(member))
@@ -376,7 +377,7 @@ def cut_in_pieces(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def one_way(whole: SetOfBrokers, dice: random.Random) -> None:
-    """A few hear nothing of the rest, or are not heard."""
+    """A few members do not receive from the rest, or the rest not from them."""
     master, _ = whole.settled()
     few = _minority(whole, dice, *([master] if dice.random() < 0.5 else []))
     rest = whole.others(*few)
@@ -391,7 +392,7 @@ def one_way(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def not_reached_by_all(whole: SetOfBrokers, dice: random.Random) -> None:
-    """One pair does not reach each other; both reach all others."""
+    """Two members cannot reach each other; both reach all others."""
     master, rest = whole.settled()
     other = dice.choice(rest)
     _hear_no_more([master], [other])
@@ -402,7 +403,7 @@ def not_reached_by_all(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def cannot_be_dialed(whole: SetOfBrokers, dice: random.Random) -> None:
-    """A few dial others, and are dialed by nobody."""
+    """A few members can connect to the others, but the others cannot connect to them."""
     master, _ = whole.settled()
     for member in _minority(whole, dice, *([master] if dice.random() < 0.5 else [])):
         for other in whole.others(member):
@@ -414,7 +415,7 @@ def cannot_be_dialed(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def flapping(whole: SetOfBrokers, dice: random.Random) -> None:
-    """Links go and come."""
+    """Cut and restore links repeatedly."""
     whole.settled()
     for _ in range(5):
         one, other = dice.sample(whole.members, 2)
@@ -426,7 +427,7 @@ def flapping(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def bad_network(whole: SetOfBrokers, dice: random.Random) -> None:
-    """Packets are lost everywhere, so that what is sent again comes late."""
+    """Lose packets on all hosts, so that retransmitted data comes late."""
     master, _ = whole.settled()
     for member in whole.members:
         assert member.host is not None, "a round for a bridge"
@@ -439,7 +440,7 @@ def bad_network(whole: SetOfBrokers, dice: random.Random) -> None:
 
 
 def zookeeper_out_of_reach(whole: SetOfBrokers, dice: random.Random) -> None:
-    """Of the master, or of all."""
+    """Cut the connection to ZooKeeper, of the master or of all members."""
     master, _ = whole.settled()
     assert whole.bridge is not None, "a round for a bridge"
     for member in [master] if dice.random() < 0.5 else whole.members:
@@ -447,7 +448,7 @@ def zookeeper_out_of_reach(whole: SetOfBrokers, dice: random.Random) -> None:
             assert member.host is not None, "a round for a bridge"
             member.host.drop_port(whole.bridge.address, server.port)
     time.sleep(3 * T)
-    assert (master.status() or {}).get("role") == "master", "it goes on without ZooKeeper"
+    assert (master.status() or {}).get("role") == "master", "it stays master without ZooKeeper"
     if dice.random() < 0.5:
         master.kill()
         whole.wait_master(whole.others(master))
@@ -474,7 +475,7 @@ ANYWHERE: dict[str, tuple[Round, int]] = {
     "disks rot": (disks_rot, 1),
     "all renamed": (all_renamed, 1),
 }
-#: Where each node has a volume of its own.
+#: Rounds for nodes with separate volumes.
 ON_VOLUMES: dict[str, tuple[Round, int]] = {"disks full": (disks_full, 2)}
 ON_A_BRIDGE: dict[str, tuple[Round, int]] = {
     "master cut off": (master_cut_off, 3),
@@ -489,13 +490,13 @@ ON_A_BRIDGE: dict[str, tuple[Round, int]] = {
 
 
 class Played:
-    """Which rounds there were."""
+    """The rounds that were played."""
 
     def __init__(self) -> None:
         self.rounds: Counter[str] = Counter()
 
     def play(self, whole: SetOfBrokers, kinds: dict[str, tuple[Round, int]], name: str, dice: random.Random) -> None:
-        """One round, until one is master and all others follow."""
+        """Play one round, until one member is master and all others follow."""
         try:
             kinds[name][0](whole, dice)
             whole.restart_the_dead()

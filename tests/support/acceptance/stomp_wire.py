@@ -1,4 +1,4 @@
-"""A small STOMP 1.2 client over asyncio streams that sees every frame: what was promised, and what came."""
+"""A small STOMP 1.2 client over asyncio streams that returns every frame."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# A port of this host, or one elsewhere with its host.
+# A port of this host, or a host and a port.
 Address = int | tuple[str, int]
 
 
@@ -18,7 +18,7 @@ class Frame:
 
 
 class Wire:
-    """One connection. ConnectionError (or its kin, OSError and EOFError) when it is lost."""
+    """One connection. Raises ConnectionError, another OSError or EOFError when it is lost."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -27,7 +27,7 @@ class Wire:
     @classmethod
     async def open(cls, port: Address, *, seconds_max: float = 5, **headers: str) -> Wire:
         host, number = port if isinstance(port, tuple) else ("127.0.0.1", port)
-        # Not wait_for: before Python 3.12 it may swallow that its caller is cancelled.
+        # Not wait_for: before Python 3.12 it may lose a cancellation of its caller.
         async with asyncio.timeout(seconds_max):
             reader, writer = await asyncio.open_connection(host, number, limit=1 << 22)
         wire = cls(reader, writer)
@@ -71,7 +71,7 @@ class Wire:
         self._writer.close()
 
     def reset(self) -> None:
-        """No DISCONNECT, no FIN."""
+        """Abort the connection, without DISCONNECT and FIN."""
         self._writer.transport.abort()
 
 
@@ -79,7 +79,7 @@ LOST = (OSError, EOFError, asyncio.IncompleteReadError, TimeoutError)
 
 
 async def connect_any(ports: Sequence[Address], seconds: float = 30.0, **headers: str) -> Wire:
-    """A connection to whichever broker answers first."""
+    """Return a connection to the broker that answers first."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
         for port in ports:
@@ -92,13 +92,13 @@ async def connect_any(ports: Sequence[Address], seconds: float = 30.0, **headers
 
 
 async def send(wire: Wire, destination: str, body: str) -> None:
-    """A persistent message, whose receipt is its body."""
+    """Send a persistent message, with its body as receipt id."""
     wire.send("SEND", {"destination": destination, "persistent": "true", "receipt": body}, body.encode())
     await wire.flush()
 
 
 async def confirm(port: Address, destination: str, body: str, seconds_max: float) -> None:
-    """Send it, and wait until it is confirmed."""
+    """Send a message, and wait for the receipt."""
     wire = await Wire.open(port)
     await send(wire, destination, body)
     assert (await asyncio.wait_for(wire.read(), seconds_max)).headers["receipt-id"] == body
@@ -106,7 +106,7 @@ async def confirm(port: Address, destination: str, body: str, seconds_max: float
 
 
 async def bodies(port: Address, destination: str, count: int, seconds_max: float) -> list[str]:
-    """What is in the queue; nothing is acknowledged."""
+    """Return the bodies in the queue, without acknowledging the messages."""
     wire = await Wire.open(port)
     wire.send("SUBSCRIBE", {"id": "0", "destination": destination, "ack": "client-individual"})
     found = [(await asyncio.wait_for(wire.read(), seconds_max)).body.decode() for _ in range(count)]

@@ -1,4 +1,4 @@
-"""A machine that systemd has booted, in a container: the unit file as an operator installs it."""
+"""A machine in a container booted by systemd, with the unit file installed as an operator does it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.acceptance.broker_process import wait_until
 from tests.support.acceptance.docker_image import run
 
 UNIT = Path(__file__).parents[3] / "deploy" / "tandemmq.service"
-# Not --privileged: that asks for capabilities which a virtual machine may not have to give.
+# Not --privileged: it needs capabilities that a virtual machine may not have.
 RIGHTS = (
     *("--cap-add", "SYS_ADMIN", "--cap-add", "SYS_NICE", "--cap-add", "SYS_TIME", "--cap-add", "NET_ADMIN"),
     *("--security-opt", "seccomp=unconfined", "--cgroupns=host", "-v", "/sys/fs/cgroup:/sys/fs/cgroup:rw"),
@@ -29,12 +29,13 @@ directory = "/var/lib/tandemmq"
 [security]
 allow_anonymous = "true"  # clients come through Docker, from an address of its own
 """
-#: A hung process is to be found in seconds here, not in the unit's quarter of a minute.
+#: Detects a hung process in seconds; the unit's own setting is a quarter of a minute.
 DROP_IN = "[Service]\nWatchdogSec=4\n"
 
 
 class Machine:
-    """Booted; the unit is installed with its settings and not started. ``volume`` is the store, shared by machines."""
+    """A booted machine. The unit is installed with its settings, but not started. ``volume``: the store, which machines
+    share."""
 
     def __init__(self, image: str, name: str, volume: str, port: int, directory: Path) -> None:
         self.name = name
@@ -61,7 +62,7 @@ class Machine:
         run("docker", "cp", str(local), f"{self._container}:{path}")
 
     def _say(self, *command: str) -> str:
-        """What a command in the machine says, whatever its exit code."""
+        """Return the output of a command in the machine, for any exit code."""
         result = subprocess.run(
             ["docker", "exec", self._container, *command], capture_output=True, text=True, timeout=120, check=False
         )
@@ -71,12 +72,12 @@ class Machine:
         return run("docker", "exec", self._container, "systemctl", *arguments).strip()
 
     def shows(self, name: str) -> str:
-        """A property of the unit, as `systemctl show` has it."""
+        """Return a property of the unit, as `systemctl show` prints it."""
         return self._say("systemctl", "show", "--value", "-p", name, "tandemmq")
 
     @property
     def role(self) -> str:
-        """By the line that the broker gave to systemd."""
+        """Return the role, from the status line that the broker sent to systemd."""
         return self.shows("StatusText").partition(":")[0].partition(" ")[0]
 
     def until_role(self, role: str) -> None:

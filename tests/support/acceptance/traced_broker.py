@@ -1,4 +1,4 @@
-"""A broker whose system calls on files are written down by strace(1)."""
+"""A broker whose system calls on files are recorded by strace(1)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tests.support.acceptance.broker_process import ROOT, BrokerProcess, wait_until
 
 STRACE = shutil.which("strace")
-# What changes a file or a directory, what opens one, and what locks it.
+# Calls that change a file or a directory, that open one, and that lock one.
 CALLS = (
     "open,openat,openat2,creat,write,pwrite64,writev,pwritev,pwritev2,sendfile,copy_file_range,splice,"
     "rename,renameat,renameat2,unlink,unlinkat,rmdir,link,linkat,symlink,symlinkat,mkdir,mkdirat,mknod,mknodat,"
@@ -28,7 +28,8 @@ FLAGS = re.compile(r"\bO_[A-Z_|0-9O]+")
 
 
 class Call(NamedTuple):
-    """A system call that ended: its name, the paths in its arguments (of descriptors, too), and the line itself."""
+    """A completed system call: its name, the paths in its arguments (also those of descriptors), and the line
+    itself."""
 
     name: str
     paths: tuple[str, ...]
@@ -36,7 +37,7 @@ class Call(NamedTuple):
 
     @property
     def is_reading(self) -> bool:
-        """It only opens something, for reading, or takes or asks for a lock."""
+        """Return whether the call only opens a file for reading, or takes or queries a lock."""
         if self.name in ("fcntl", "flock"):
             return True
         flags = FLAGS.search(self.line)
@@ -48,7 +49,7 @@ class Call(NamedTuple):
 
 
 def why_not(directory: Path) -> str | None:
-    """Why no process can be traced here; None: it can."""
+    """Return why no process can be traced here; None if one can."""
     if STRACE is None:
         return "strace is not installed"
     tried = subprocess.run(
@@ -63,7 +64,7 @@ def why_not(directory: Path) -> str | None:
 
 
 class TracedBroker(BrokerProcess):
-    """``trace`` is the file that the calls are written to, from the first one of the process on."""
+    """``trace``: file with all calls of the process from its start."""
 
     def __init__(self, data: Path | str, name: str, *options: str) -> None:
         super().__init__(data, name, *options)
@@ -78,14 +79,14 @@ class TracedBroker(BrokerProcess):
             "--openwire", "off", "--stomp", f"127.0.0.1:{self.stomp}", "--admin", f"127.0.0.1:{self.admin}",
             *self.options,
         ]  # fmt: skip
-        with open(self.log, "ab") as log:  # -D: the process that is started is the broker, strace is beside it
+        with open(self.log, "ab") as log:  # -D: the started process is the broker; strace is a separate one
             self.process = subprocess.Popen(
                 command, stderr=log, stdout=log, cwd=ROOT, env={**os.environ, **self.environment}
             )
         return self
 
     def calls(self) -> list[Call]:
-        """All of them, when the process has ended, in the order in which they ended."""
+        """Return all calls, in the order in which they ended. Call it after the process has ended."""
         wait_until(lambda: "+++ exited" in self._last_line() or "+++ killed" in self._last_line(), "strace has ended")
         found = []
         begun: dict[str, str] = {}
@@ -98,7 +99,7 @@ class TracedBroker(BrokerProcess):
                 line = f"{pid} {begun.pop(pid, '')}{rest.partition('resumed>')[2]}"
             match = LINE.match(line)
             if match is None:
-                assert "+++" in line or "---" in line, f"strace wrote what is not understood: {line}"
+                assert "+++" in line or "---" in line, f"unknown line of strace: {line}"
             else:
                 paths = tuple(quoted or described for quoted, described in PATH.findall(match["arguments"]))
                 found.append(Call(match["call"], paths, line))

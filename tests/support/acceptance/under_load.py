@@ -1,4 +1,4 @@
-"""Something happens to a pair while clients send and receive; afterwards the books are closed."""
+"""Failures of a pair while clients send and receive, and the check of the clients' records afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WINDOW = 20
 RECEIPTS_BEFORE = 200
 RECEIPTS_AFTER = 200
 LOOK_SECONDS = 0.002
-#: A producer whose broker is silent for so long goes to the next one: a broker that was cut off does not hang up.
+#: A producer goes to the next broker after this silence, because a broker that is cut off does not close connections.
 PATIENCE_SECONDS = 2.0
 
 
@@ -38,9 +38,10 @@ class Outage:
 def under_load(
     ports: Sequence[Address], *acts: Callable[[Books], object], queue: str = "/queue/load"
 ) -> tuple[Books, list[float]]:
-    """Producers and a consumer over both ports; the acts, each in a thread and with receipts before and after it.
+    """Run producers and a consumer with both ports, and the acts, each in a thread, with receipts before and after it.
 
-    The books when everything was drained, and the longest pause without a receipt around each act, in seconds.
+    Returns the records after all queues are drained, and the longest time without a receipt around each act, in
+    seconds.
     """
 
     async def story() -> tuple[Books, list[float]]:
@@ -79,18 +80,18 @@ async def _more_receipts(books: Books, count: int, tasks: list[asyncio.Task[None
     while len(books.stored) < wanted:
         for task in tasks:
             if task.done():
-                task.result()  # raises what ended it
-        assert time.monotonic() < end, f"{len(books.stored)} receipts, and no more for {WAIT_SECONDS_MAX:g} s"
+                task.result()  # raises its exception
+        assert time.monotonic() < end, f"{len(books.stored)} receipts, and no further one within {WAIT_SECONDS_MAX:g} s"
         await asyncio.sleep(0.01)
 
 
 def wait_for_receipts(books: Books, count: int = RECEIPTS_AFTER) -> None:
-    """For an act, in its thread: until so many more receipts came, from whoever is master now."""
+    """Wait in the thread of an act until ``count`` more receipts have come from any master."""
     wanted = len(books.stored) + count
     wait_until(lambda: len(books.stored) >= wanted, f"{count} more receipts")
 
 
 def demand_kept(books: Books) -> None:
-    """Fails when a promise was broken: lost 0, undone 0."""
+    """Fail if a promise was broken: no message may be lost, and no acknowledgement undone."""
     assert books.problems() == []
     assert books.stored

@@ -1,6 +1,7 @@
-"""Clients of a pair whose masters sleep and wake, and the ledger in which they write what they were promised.
+"""Clients of a pair whose masters are stopped and continued, and the ledger of what the brokers confirmed.
 
-They go on at whichever broker answers. Another one, the witness, stays with one broker to the end (zombie_witness.py).
+After a failure they continue with the broker that answers. One other client, the witness, stays with one broker to the
+end (zombie_witness.py).
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from tests.support.acceptance.stomp_wire import LOST, Address, Frame, Wire
 
 BODY_BYTES = 1_000
 WINDOW = 10
-# A producer pauses so long for each window, so that brokers and test share a small machine.
+# Pause of a producer after each window, because brokers and test share a small machine.
 PACE_SECONDS = 0.01
-# Silent for so long, a broker is given up by its clients (which ask for no heart-beats).
+# After this silence clients leave a broker (they do not use heart-beats).
 PATIENCE_SECONDS = 1.0
-# A wire over which nothing more comes ends within this.
+# Time in which a silent connection ends.
 END_SECONDS_MAX = 20.0
-# Nothing for so long: a queue is drained.
+# A queue is drained after this time without a message.
 QUIET_SECONDS = 0.3
 SHOWN_MAX = 10
 
 
 def body_of(key: str) -> bytes:
-    """What is sent under this name: any other body of that name is damaged."""
+    """Return the body of the message with this name. Any other body is damaged."""
     return f"{key} ".ljust(BODY_BYTES, key[-1]).encode()
 
 
@@ -35,12 +36,12 @@ def queue_of(key: str) -> str:
 
 
 class Ledger:
-    """What was promised and what came; ``problems`` compares the two.
+    """Confirmed and received messages; ``problems`` compares them.
 
-    A message is called ``<queue>/<series>-<number>``; a series comes from one producer, in order. ``confirmed``: with a
-    receipt. ``sent`` counts how often: what had no receipt is sent again, and may be there as often.
-    ``forbidden``: sent to a master after its successor had begun to rule, so that it must not count. ``owed``: ids of
-    messages whose acknowledgement was sent so late; they have to come again.
+    A message is named ``<queue>/<series>-<number>``; a series comes from one producer, in order. ``confirmed``: with a
+    receipt. ``sent``: number of sends of each message, which is the maximum number of copies: a message without a
+    receipt is sent again. ``forbidden``: sent to a deposed master, so that it must not be stored. ``owed``: ids of
+    messages whose acknowledgement was sent to a deposed master; they must come again.
     """
 
     def __init__(self) -> None:
@@ -58,7 +59,7 @@ class Ledger:
         self._last_number: dict[str, int] = {}
 
     def arrived(self, frame: Frame) -> str:
-        """Note a MESSAGE that a broker in office delivered; its id."""
+        """Record a MESSAGE that the rightful master delivered; return its id."""
         key = frame.body.partition(b" ")[0].decode(errors="replace")
         message = frame.headers["message-id"]
         if frame.body != body_of(key):
@@ -76,11 +77,12 @@ class Ledger:
         return message
 
     def missing(self, *queues: str) -> list[str]:
-        """Messages with a receipt that have not come, in any queue or in these."""
+        """Return the confirmed messages that have not come, of these queues or of all."""
         return sorted(key for key in self.confirmed if key not in self.ids and (not queues or queue_of(key) in queues))
 
     def problems(self, *queues: str) -> list[str]:
-        """Broken promises, in words; of lost messages those in these queues only, which were drained."""
+        """Return the broken promises as sentences. Lost messages are reported only for these queues, which must be
+        drained."""
         more = sorted(key for key, ids in self.ids.items() if len(ids) > self.sent[key])
         return [
             *(f"lost: {key} had a receipt and never came" for key in self.missing(*queues)[:SHOWN_MAX]),
@@ -93,7 +95,7 @@ class Ledger:
 
 
 class Gate:
-    """Open: clients work. Closed: producers send nothing new, and silence is no reason to go elsewhere."""
+    """While open, clients work. While closed, producers send nothing new, and clients do not leave a silent broker."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()
@@ -111,7 +113,7 @@ class Gate:
         self._open.set()
 
     def end(self) -> None:
-        """Clients end when all they sent was answered."""
+        """End the clients as soon as everything they sent is answered."""
         self.is_over = True
         self._open.set()
 
@@ -120,7 +122,7 @@ class Gate:
 
 
 async def connect(ports: Iterator[Address], seconds: float = 180.0) -> Wire:
-    """A connection to the first that answers."""
+    """Return a connection to the first broker that answers."""
     deadline = asyncio.get_running_loop().time() + seconds
     for port in ports:
         try:
@@ -136,7 +138,7 @@ def send(wire: Wire, key: str, **headers: str) -> None:
 
 
 async def produce(ledger: Ledger, ports: Sequence[Address], queue: str, gate: Gate) -> None:
-    """Send until the gate ends it; what has no receipt is sent again, in order, over the next connection."""
+    """Send until the gate ends. Messages without a receipt are sent again, in order, over the next connection."""
     numbers = itertools.count(1)
     waiting: dict[str, None] = {}
     addresses = itertools.cycle(ports)
@@ -170,7 +172,7 @@ async def produce(ledger: Ledger, ports: Sequence[Address], queue: str, gate: Ga
 
 
 async def consume(ledger: Ledger, ports: Sequence[Address], queue: str, gate: Gate) -> None:
-    """Acknowledge each message, with a receipt, until the gate ends it."""
+    """Acknowledge each message, with a receipt, until the gate ends."""
     addresses = itertools.cycle(ports)
     while not gate.is_over:
         wire = await connect(addresses)
@@ -182,7 +184,7 @@ async def consume(ledger: Ledger, ports: Sequence[Address], queue: str, gate: Ga
                 try:
                     frame = await asyncio.wait_for(wire.read(), 0.1)
                 except TimeoutError:
-                    # An empty queue is silent, too: to ask elsewhere does no harm then.
+                    # An empty queue is also silent; trying another broker is harmless then.
                     silent = asyncio.get_running_loop().time() - last_heard
                     if silent > PATIENCE_SECONDS and (gate.is_open or unconfirmed):
                         raise ConnectionError("silent") from None
@@ -215,12 +217,12 @@ def subscribe(wire: Wire, queue: str, *, prefetch: int, identity: str = "0") -> 
 
 
 def acknowledge(wire: Wire, frame: Frame) -> None:
-    """With the message's id as receipt."""
+    """Acknowledge a message, with its id as receipt id."""
     wire.send("ACK", {"id": frame.headers["ack"], "receipt": frame.headers["message-id"].replace(":", "\\c")})
 
 
 async def drain(ledger: Ledger, ports: Sequence[Address], queue: str, seconds: float = 30.0) -> None:
-    """Take all that is in ``queue``: until what was confirmed is there, and nothing more comes."""
+    """Take all messages of ``queue``, until all confirmed ones have come, and no more come."""
     gate = Gate()
     taking = asyncio.create_task(consume(ledger, ports, queue, gate))
     deadline = asyncio.get_running_loop().time() + seconds

@@ -1,7 +1,7 @@
-"""What befalls a master, so that another one rules while it believes that it does.
+"""Faults of a master that make another broker master while the first still believes to be.
 
-``strike`` begins it; when it returns, the successor gets the lock by and by. ``wake`` ends it: the zombie goes on where
-it was. All blocking.
+``strike`` starts the fault; after it returns, the successor will get the lock. ``wake`` ends the fault: the zombie
+continues where it was. All methods block.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tests.support.acceptance.zombie_shim import Area, Shim, Verb
 from tests.support.services.proxy import Way
 
 CLOCK_STEP_SECONDS = 3600.0
-# Where in its work a master is stopped: before it writes a batch, syncs it, looks, fences, removes a file that nothing
-# needs, writes or syncs its index; or anywhere.
+# Points at which a master is stopped: before it writes a batch, syncs it, checks the lock, fences, removes an unneeded
+# file, writes or syncs its index; or anywhere.
 POINTS = [
     (Verb.WRITE, Area.JOURNAL),
     (Verb.WRITE, Area.JOURNAL),
@@ -33,15 +33,15 @@ POINTS = [
     (Verb.SYNC, Area.INDEX),
     None,
 ]
-# A point that is not reached within this is given up: the master is stopped where it is.
+# If the point is not reached in this time, the master is stopped where it is.
 POINT_SECONDS_MAX = 1.0
-# In this time a lease is extended more than once.
+# Time in which a lease is extended more than once.
 EXTENDED_SECONDS = 0.5
-# Long enough for several epochs of both.
+# Time for several epochs of both.
 BOTH_SECONDS = 1.5
 HANDOVER_SECONDS_MAX = 30.0
-# Who slept for so long knows it when it wakes. A shorter pause is not noticed, and for a lock that is held until it is
-# released, given away meanwhile, no harm is done but a word that was not asked for.
+# A broker notices when it continues that it was stopped this long. It does not notice a shorter pause; if a lock that
+# is held until released was given away in it, the only effect is one unnecessary answer.
 SLEEP_SECONDS_MIN = 1.5
 
 
@@ -62,9 +62,9 @@ class Scene:
 
 class Fault:
     name = ""
-    oversleeps = True  # its successor may rotate and reclaim before it is woken
+    oversleeps = True  # the successor may rotate and reclaim before the zombie continues
     halts = True  # it writes nothing between strike and wake
-    may_win_again = False  # clocks are such that the zombie may have the lock again at once
+    may_win_again = False  # because of the clocks the zombie may get the lock again at once
 
     def strike(self, scene: Scene) -> None:
         raise NotImplementedError
@@ -73,12 +73,12 @@ class Fault:
         raise NotImplementedError
 
     def is_silent_with(self, lock: Lock) -> bool:
-        """Whether whatever it says when its successor rules is said without knowing that it may."""
+        """Return whether the zombie has no valid proof once its successor rules, so that it must send nothing."""
         return True
 
 
 class Stopped(Fault):
-    """SIGSTOP of all threads, at a chosen point of a batch's way."""
+    """SIGSTOP of all threads, at a chosen point of the processing of a batch."""
 
     name = "stopped"
 
@@ -103,10 +103,10 @@ class Stopped(Fault):
 
 
 class StoppedHandingOver(Stopped):
-    """It was asked to hand over, and is stopped while it does."""
+    """The master is stopped during a handover."""
 
     name = "stopped handing over"
-    halts = False  # it may have begun its last file meanwhile
+    halts = False  # it may have started its last file in the meantime
 
     def strike(self, scene: Scene) -> None:
         asking = threading.Thread(target=ask_for_handover, args=(scene.zombie,), daemon=True)
@@ -120,11 +120,11 @@ def ask_for_handover(broker: BrokerProcess) -> None:
     try:
         urllib.request.urlopen(request, timeout=HANDOVER_SECONDS_MAX).close()
     except OSError:
-        pass  # whom it would tell is the question of nobody here
+        pass  # no test here asks for the broker it would name
 
 
 class StoppedWithClocks(Stopped):
-    """The same, and the wall clock of one of the two, or of the lock's server, is an hour off until the next round."""
+    """Like Stopped, and the wall clock of one broker, or of the lock's server, is an hour off until the next round."""
 
     name = "stopped, clocks stepped"
     may_win_again = True
@@ -133,7 +133,7 @@ class StoppedWithClocks(Stopped):
         step = scene.dice.choice([-1, 1]) * CLOCK_STEP_SECONDS
         whose = scene.dice.choice(["zombie", "successor", "server"])
         if isinstance(scene.pair.lock, SqliteLease) and whose == "zombie" and step > 0:
-            scene.shim.step_wall_clock(step)  # its last word: a lease of an hour
+            scene.shim.step_wall_clock(step)  # its last update is a lease of an hour
             time.sleep(EXTENDED_SECONDS)
         super().strike(scene)
         if whose == "server" and scene.pair.lock.has_clock:
@@ -145,7 +145,7 @@ class StoppedWithClocks(Stopped):
 
 
 class GivenTwice(Fault):
-    """The lock is the successor's, too, while the master works on."""
+    """The successor also gets the lock, while the master continues to work."""
 
     name = "given twice"
     oversleeps = False
@@ -158,11 +158,11 @@ class GivenTwice(Fault):
         pass
 
     def is_silent_with(self, lock: Lock) -> bool:
-        return False  # until its next look
+        return False  # until its next check of the lock
 
 
 class GivenToBoth(GivenTwice):
-    """Both have the lock whenever they ask, and depose each other for a while."""
+    """Both get the lock whenever they ask, and depose each other for a while."""
 
     name = "given to both for a while"
     may_win_again = True
@@ -174,7 +174,7 @@ class GivenToBoth(GivenTwice):
 
 
 class GivenTwiceByClock(GivenTwice):
-    """A clock is set an hour forward, and the lease is over while its holder extends it."""
+    """A clock is set an hour forward, so that the lease expires although its holder extends it."""
 
     name = "given twice by a clock"
     may_win_again = True
@@ -187,7 +187,7 @@ class GivenTwiceByClock(GivenTwice):
 
 
 class HungJournal(Fault):
-    """A call on the journal does not come back for longer than any proof holds; then it is done, late."""
+    """A call on the journal hangs for longer than any proof is valid; then it completes."""
 
     name = "journal hangs"
 
@@ -201,7 +201,7 @@ class HungJournal(Fault):
 
 
 class HungJournalGivenTwice(HungJournal):
-    """The same, and the lock is given away meanwhile."""
+    """Like HungJournal, and the lock is given away in the meantime."""
 
     name = "journal hangs, given twice"
 
@@ -210,14 +210,14 @@ class HungJournalGivenTwice(HungJournal):
         scene.give()
 
     def is_silent_with(self, lock: Lock) -> bool:
-        return False  # until its last look is too old
+        return False  # until its last check of the lock is too old
 
 
 class HungLoop(Fault):
-    """The event loop does nothing for longer than any proof holds."""
+    """The event loop hangs for longer than any proof is valid."""
 
     name = "loop hangs"
-    halts = False  # the storage thread has its own life
+    halts = False  # the storage thread continues
 
     def strike(self, scene: Scene) -> None:
         before = scene.shim.held
@@ -229,7 +229,7 @@ class HungLoop(Fault):
 
 
 class CutOff(Fault):
-    """The master does not reach the lock any more: silence, or connections that are reset."""
+    """The master cannot reach the lock: its packets are dropped, or its connections reset."""
 
     name = "cut off from the lock"
     oversleeps = False
@@ -243,11 +243,11 @@ class CutOff(Fault):
         scene.shim.let_go()
 
     def is_silent_with(self, lock: Lock) -> bool:
-        return not lock.ends_with_connection  # which it notices a keep-alive later
+        return not lock.ends_with_connection  # it notices a lost connection one keep-alive later
 
 
 class CutOffFromAll(CutOff):
-    """From the volume, too: what it had begun there is done when it is back."""
+    """Also cut off from the volume: pending calls complete when the volume is back."""
 
     name = "cut off from lock and volume"
     oversleeps = True

@@ -1,7 +1,7 @@
-"""A kind of lock of another distribution, as a test needs one: it is granted to whom the test says, and to two as well.
+"""A lock type of another distribution, for tests: the test decides who gets it, which can be two brokers.
 
-The directory ``grants`` of its options has a file for each broker that may have the lock. Whoever has it is never told
-that it was given to somebody else too: only the journal's fence can tell.
+The directory ``grants`` of its options has a file for each broker that may have the lock. A holder is never informed
+that another broker has it too: only the journal's fence shows it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class GrantedLocker(Locker):
 
 
 def install(site: Path) -> None:
-    """Make ``site`` a directory that, in PYTHONPATH, brings this kind as an installed distribution would."""
+    """Make ``site`` a directory that, in PYTHONPATH, provides this lock type like an installed distribution."""
     (site / "zombie_locker.py").write_text(Path(__file__).read_text())
     information = site / "zombie_locker-1.0.dist-info"
     information.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Kinds of lock as the brokers of a pair are told of them, and as a test gives them away or cuts them off."""
+"""Lock types: their settings for the brokers of a pair, and how a test gives them away or cuts them off."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tests.support.acceptance.zombie_shim import Shim
 from tests.support.services.proxy import Proxy, Way
 
 KEEP_ALIVE = "150ms"
-# Short, so that rounds are; long enough for a machine that has much to do.
+# Short, so that rounds are short, but long enough for a busy machine.
 LEASE = "1s"
-# Of a session of ZooKeeper less is proved than of a lease.
+# Longer for ZooKeeper: a session proves less than a lease.
 SESSION = "2s"
 
 
 class Lock:
-    """What is common to all."""
+    """Base class of the lock types."""
 
-    ends_with_connection = False  # free for others as soon as the connection of its holder is cut
-    has_clock = False  # a clock of its own, that can be stepped
-    directory: Path | None = None  # where it lies, if that is not the store's
+    ends_with_connection = False  # the lock is released when the connection of its holder is cut
+    has_clock = False  # it has a clock, which can be stepped
+    directory: Path | None = None  # its directory, if not the store's
 
     def settings(self, broker: str) -> dict[str, str]:
         raise NotImplementedError
@@ -31,21 +31,21 @@ class Lock:
         return {}
 
     def give(self, zombie: str, successor: str) -> None:
-        """Let the successor have it, and the zombie believe that it has it still. Of a lease: nothing, time does it."""
+        """Give the lock to the successor while the zombie still believes to have it. A lease expires by itself."""
 
     def give_back(self, successor: str, zombie: str) -> None:
-        """Let the zombie have it when the successor is gone. Most kinds do that by themselves."""
+        """Give the lock to the zombie when the successor has ended. Most types do this by themselves."""
 
     def give_to_both(self) -> None:
-        """Whoever asks has it."""
+        """Grant the lock to every broker that asks."""
         raise NotImplementedError
 
     def set_way(self, broker: str, way: Way) -> None:
-        """How this broker reaches it."""
+        """Set the way by which this broker reaches the lock."""
         raise NotImplementedError
 
     def step_clock(self, seconds: float) -> None:
-        """Set the clock by which it goes so far off the true time, where it has one of its own."""
+        """Set the lock's clock, if it has one, to this difference from the true time."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -53,7 +53,7 @@ class Lock:
 
 
 class FileLock(Lock):
-    """`shared-file`; somebody deletes the file, or puts another in its place."""
+    """`shared-file`; the test deletes or replaces the file."""
 
     def __init__(self, data: Path) -> None:
         self._file = data / "lock"
@@ -73,7 +73,7 @@ class FileLock(Lock):
 
 
 class GrantedLock(Lock):
-    """A kind that another distribution brings: granted to whom the test says, without telling who had it before."""
+    """A type from another distribution: the test grants it, and the former holder is not informed."""
 
     def __init__(self, place: Path, first: str) -> None:
         self._grants = place / "grants"
@@ -106,7 +106,7 @@ class GrantedLock(Lock):
 
 
 class SqliteLease(Lock):
-    """`lease-database` in a file: it goes by the clock of the broker that asks."""
+    """`lease-database` in a file, which uses the clock of the broker that asks."""
 
     def __init__(self, place: Path) -> None:
         self.directory = place / "database"
@@ -117,7 +117,7 @@ class SqliteLease(Lock):
 
 
 class RemoteLock(Lock):
-    """On a server, over a way for each broker."""
+    """A lock on a server, with a separate way for each broker."""
 
     def __init__(self, port: int) -> None:
         self._ways = {broker: Proxy(port) for broker in ("a", "b")}
@@ -153,7 +153,7 @@ class DatabaseLock(RemoteLock):
 
 
 class ZooKeeperLock(RemoteLock):
-    """`zookeeper`, whose servers go by a clock that nobody can set."""
+    """`zookeeper`, whose servers use a clock that cannot be set."""
 
     def settings(self, broker: str) -> dict[str, str]:
         return {

@@ -1,4 +1,4 @@
-"""Two brokers over one store, whose lock can be given to the other one, and what an onlooker sees of their journal."""
+"""Two brokers with one store, whose lock can be given to either, and a view of their journal from outside."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.acceptance.zombie_locks import Lock
 from tests.support.acceptance.zombie_shim import Shim
 from tests.support.services.server_process import thread_states
 
-# Small files and frequent checkpoints: a successor has its predecessor's files reclaimed within a moment.
+# Small files and frequent checkpoints, so that a successor reclaims its predecessor's files quickly.
 STORE_SETTINGS = {
     "store.journal_max_file_length": "64kb",
     "store.checkpoint_interval": "100ms",
@@ -38,7 +38,7 @@ per_destination = true
 
 
 class Pair:
-    """``a`` and ``b`` over ``data``. Blocking; which of the two is master changes all the time."""
+    """``a`` and ``b`` with the directory ``data``. Methods block. The master changes frequently."""
 
     def __init__(self, data: Path, lock: Lock, library: Path, has_several_stores: bool = False) -> None:
         self.data = data
@@ -67,17 +67,17 @@ class Pair:
         second.start().wait_role("standby", seconds)
 
     def settled(self, seconds: float = WAIT_SECONDS_MAX) -> tuple[BrokerProcess, BrokerProcess]:
-        """The master and the standby, when there is one of each."""
+        """Wait for a master and a standby; return both."""
         master, (standby,) = settled(list(self.brokers.values()), seconds)
         return master, standby
 
     def check(self) -> list[str]:
-        """What the store's checker finds wrong, with both brokers up. No client may be working."""
+        """Return the problems that the store checker finds while both brokers run. No client may work."""
         wait_until(self._is_quiet, "nothing is written any more", 30.0)
         return self.check_stopped()
 
     def check_stopped(self) -> list[str]:
-        """The same, when no broker is up: with the indexes of both."""
+        """The same while no broker runs: also checks the indexes of both."""
         return (check_all if self.has_several_stores else check)(str(self.data)).problems
 
     def _is_quiet(self) -> bool:
@@ -107,10 +107,10 @@ class Pair:
 
 
 def stop_all_threads(broker: BrokerProcess, database: Path | None) -> None:
-    """SIGSTOP; on return no thread of it does anything any more.
+    """Send SIGSTOP, and wait until no thread of the process runs.
 
-    Not in the middle of a transaction on a SQLite file in ``database``: whoever is stopped there keeps the file's own
-    lock, and nobody else gets on until it is woken or killed. No other database is so.
+    Avoids a stop within a transaction on a SQLite file in ``database``: the process would keep the lock of the file,
+    and block all others until it is continued or killed. Other databases do not need this.
     """
     while True:
         _stop_all_threads(broker)
@@ -131,7 +131,7 @@ def _stop_all_threads(broker: BrokerProcess) -> None:
     wait_until(lambda: thread_states(broker.pid) == {"T"}, f"all threads of {broker.name} are stopped")
 
 
-# ---- the journal, as an onlooker sees it
+# ---- the journal, read from outside
 
 
 def journal_files(data: Path) -> Sequence[int]:
@@ -139,7 +139,7 @@ def journal_files(data: Path) -> Sequence[int]:
 
 
 class LastFile:
-    """The journal file that a broker writes, which is stopped or hangs: held open, whatever becomes of its name."""
+    """The journal file that a stopped or hung broker writes. It is kept open, because its name may be removed."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         numbers = []
@@ -156,7 +156,7 @@ class LastFile:
         self._file = open(link, "rb")  # noqa: SIM115
 
     def late_bytes(self, end: int) -> int:
-        """How many bytes stand behind ``end``: written by one who was deposed."""
+        """Return the number of bytes after ``end``, which a deposed broker wrote."""
         self._file.seek(end)
         rest = self._file.read().rstrip(b"\0")
         return 0 if rest == END_RECORD else len(rest)
@@ -167,14 +167,14 @@ class LastFile:
 
 @dataclass(frozen=True)
 class Fence:
-    """The file with which a successor's epoch began, and where the headers say that earlier ones end."""
+    """The first file of a successor's epoch, and the ends of the earlier files according to the headers."""
 
     file: int
     ends: Mapping[int, int]
 
 
 def fence_of(data: Path, successor: str) -> Fence | None:
-    """None when it is reclaimed already, with all before it: what lived there was copied forward."""
+    """Return the fence; None if its file and all earlier ones are already reclaimed, and their live records copied."""
     headers = read_headers(JournalFiles(str(data)))
     file = max((file for file in headers.headers if headers.first_of_epoch(file)), default=None)
     if file is None:

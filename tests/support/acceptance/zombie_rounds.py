@@ -1,4 +1,5 @@
-"""One round: a master falls asleep, another rules, the sleeper wakes, and rules again in the end."""
+"""One round: a master is stopped, another broker becomes master, the first continues, and is master again in the
+end."""
 
 from __future__ import annotations
 
@@ -14,17 +15,17 @@ from tests.support.acceptance.zombie_faults import Fault, Scene
 from tests.support.acceptance.zombie_pair import Fence, LastFile, Pair, fence_of, journal_files
 from tests.support.acceptance.zombie_witness import Witness
 
-# A successor whose files are to be reclaimed has rotated at least so often.
+# Minimum number of rotations of a successor whose files are to be reclaimed.
 ROTATIONS_MIN = 3
 RECLAIM_SECONDS_MAX = 30.0
 TAKE_OVER_SECONDS_MAX = 40.0
-# How far the master is with what it does when it is struck.
+# State of the master's work when the fault starts.
 HEAD_START_SECONDS_MAX = 0.3
 
 
 @dataclass
 class Row:
-    """What was seen in the rounds of one kind."""
+    """Results of the rounds of one kind."""
 
     rounds: int = 0
     reclaimed: int = 0
@@ -56,7 +57,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Plan:
-    """``is_reclaimed``: the successor reclaims the zombie's files, and those that fenced it off, before it wakes."""
+    """``is_reclaimed``: the successor reclaims the zombie's files, and those of the fence, before the zombie
+    continues."""
 
     lock: str
     fault: type[Fault]
@@ -68,7 +70,7 @@ class Plan:
 
 
 class Laps:
-    """How long each part of a round took."""
+    """Duration of each part of a round."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
@@ -84,7 +86,7 @@ class Laps:
 
 
 class Round:
-    """``run`` it once. What was promised goes to ``ledger``, what was seen beside it to ``row``."""
+    """Call ``run`` once. It records confirmations in ``ledger``, and other results in ``row``."""
 
     def __init__(self, pair: Pair, ledger: Ledger, gate: Gate, plan: Plan, queue: str, dice: random.Random) -> None:
         self._pair = pair
@@ -111,7 +113,7 @@ class Round:
             row.reclaimed += 1
         laps.lap("reclaimed after")
         await self._wake(scene, witness, promotions)
-        assert zombie.pid == pid, "it stands by in the same process"
+        assert zombie.pid == pid, "it is standby in the same process"
         row.stale += len(witness.stale_deliveries)
         if last is not None:
             late_bytes = 0 if fence is None else last.late_bytes(fence.ends[last.number])
@@ -127,20 +129,21 @@ class Round:
         print("   ", laps)
 
     async def _put_to_sleep(self, scene: Scene, witness: Witness) -> tuple[LastFile | None, Fence | None]:
-        """Until another one rules. The file that the zombie wrote last, if it is known, and the fence behind it."""
+        """Start the fault, and wait until another broker is master. Return the file that the zombie wrote last, if
+        known, and the fence after it."""
         await asyncio.to_thread(self._fault.strike, scene)
         has_one_journal = not self._pair.has_several_stores
         last = LastFile(scene.zombie) if self._fault.halts and has_one_journal else None
         await asyncio.to_thread(scene.successor.wait_role, "master", TAKE_OVER_SECONDS_MAX)
         witness.succeeded(is_silent=self._is_silent)
         fence = fence_of(self._pair.data, scene.successor.name) if has_one_journal else None
-        # Two, when it had made its next file appear and not opened it yet.
+        # Two if it had created its next file, but not opened it yet.
         assert last is None or fence is None or fence.file - last.number in (1, 2)
         return last, fence
 
     async def _reclaim(self, fence: Fence | None) -> None:
         await drain(self._ledger, self._pair.ports, self._queue)
-        if fence is not None:  # else it is done already
+        if fence is not None:  # otherwise the files are reclaimed already
             await asyncio.to_thread(wait_until_reclaimed, self._pair, fence.file)
 
     async def _wake(self, scene: Scene, witness: Witness, promotions: int) -> None:
@@ -150,16 +153,18 @@ class Round:
             await asyncio.to_thread(wait_until_demoted, scene.zombie, promotions)
         else:
             await asyncio.to_thread(scene.zombie.wait_role, "standby")
-        assert not (self._is_silent and witness.stale_deliveries), "who slept delivers nothing before it looked"
+        assert not (self._is_silent and witness.stale_deliveries), (
+            "a stopped broker delivers nothing before it has checked the lock"
+        )
 
     async def _fail_back(self, zombie: BrokerProcess, successor: BrokerProcess) -> None:
-        """The zombie rules again, and its successor is started anew."""
+        """Make the zombie master again, and restart its successor."""
         pair = self._pair
         pair.lock.give_back(successor.name, zombie.name)
         ends: list[Callable[[], object]] = [successor.kill, successor.terminate]
         await asyncio.to_thread(self._dice.choice(ends))
         await asyncio.to_thread(zombie.wait_role, "master")
-        pair.set_clocks_right()  # with a lease, who has the later clock may have it at once
+        pair.set_clocks_right()  # otherwise the broker with the later clock may get a lease at once
         successor.start()
         await asyncio.to_thread(pair.settled)
 
@@ -174,7 +179,7 @@ def promotions_of(broker: BrokerProcess) -> int:
 
 
 def wait_until_demoted(zombie: BrokerProcess, promotions: int) -> None:
-    """It stands by, or did, and became master anew."""
+    """Wait until the zombie is standby, or was, and is master again."""
 
     def is_or_was_standby() -> bool:
         return (zombie.status() or {}).get("role") == "standby" or promotions_of(zombie) > promotions
@@ -183,7 +188,7 @@ def wait_until_demoted(zombie: BrokerProcess, promotions: int) -> None:
 
 
 def wait_until_reclaimed(pair: Pair, fence: int) -> None:
-    """The file that fenced the zombie off is gone, with all before it, the zombie's last among them."""
+    """Wait until the file of the fence and all earlier files are removed, including the zombie's last file."""
 
     def are_gone() -> bool:
         files = journal_files(pair.data)

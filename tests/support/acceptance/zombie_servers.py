@@ -1,4 +1,4 @@
-"""Servers of locks, each started when a pair first asks for it; a test can step the clocks of databases."""
+"""Servers for locks, each started at its first use; a test can step the clocks of databases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Database = postgres.Postgres | mariadb.MariaDB
 
 
 class Servers:
-    """Gives locks that nobody has asked for yet; ``remove`` ends all servers. Skips where one is not installed."""
+    """Provide unused locks. ``remove`` ends all servers. Skips the test if a server is not installed."""
 
     def __init__(self, library: Path, require_service: RequireService) -> None:
         self._library = library
@@ -24,7 +24,7 @@ class Servers:
         self._databases: dict[str, tuple[Database, Shim]] = {}
 
     def database(self, kind: str, server: str) -> DatabaseLock:
-        """``kind`` as in `[locker] type`; ``server`` is postgres or mariadb."""
+        """Return a lock. ``kind``: value of `[locker] type`; ``server``: postgres or mariadb."""
         if server not in self._databases:
             self._databases[server] = self._start(server)
         database, clock = self._databases[server]

@@ -1,7 +1,7 @@
-"""What a test does to one process from outside: hold its calls on a directory, make them fail, step its wall clock.
+"""Control of one process from outside: hold its calls on a directory, make them fail, step its wall clock.
 
-``zombie_shim.c`` is compiled once and loaded by LD_PRELOAD; both sides share one page of a file. A call that is held
-is the real call, made late: what a volume does whose server did not answer for a while.
+``zombie_shim.c`` is compiled once and loaded by LD_PRELOAD; both sides share one page of a file. A held call is the
+real call, made later, as on a volume whose server does not answer for a while.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CONTROL_BYTES = 32
 
 
 class Verb(enum.IntFlag):
-    """Calls that can be held. LOOP holds the event loop, wherever it is asked for."""
+    """Calls that can be held. LOOP holds the event loop, for any area."""
 
     WRITE = 1
     SYNC = 2
@@ -48,7 +48,7 @@ class Verb(enum.IntFlag):
 
 
 class Area(enum.IntEnum):
-    """Where: the files of the journal, all of the data directory, the indexes."""
+    """Files whose calls are held: the journal, the whole data directory, or the indexes."""
 
     JOURNAL = 0
     VOLUME = 1
@@ -62,10 +62,10 @@ def compiler() -> str | None:
 
 @contextmanager
 def built() -> Iterator[Path]:
-    """The library, made anew. Needs a ``compiler``."""
+    """Compile the library; yield its path. Needs a ``compiler``."""
     using = compiler()
-    assert using is not None, "who builds asked for a compiler first"
-    # Below /tmp: servers that run as other users may not enter pytest's own directories.
+    assert using is not None, "the caller checks for a compiler first"
+    # In /tmp, because servers that run as other users have no access to pytest's directories.
     directory = Path(tempfile.mkdtemp(prefix="tandemmq-shim-"))
     try:
         directory.chmod(0o755)
@@ -78,7 +78,8 @@ def built() -> Iterator[Path]:
 
 
 class Shim:
-    """One process that can be interfered with. Its environment is needed at its start; then all works at any time."""
+    """One controlled process. It must be started with ``environment``; after that all methods can be called at any
+    time."""
 
     def __init__(self, library: Path, control: Path, volume: Path) -> None:
         control.write_bytes(bytes(_CONTROL_BYTES))
@@ -99,17 +100,17 @@ class Shim:
 
     @property
     def held(self) -> int:
-        """How many calls were caught since the start."""
+        """Return the number of calls held since the start."""
         return int(_HELD.unpack_from(self._page, _HELD_AT)[0])
 
     def hold(self, verbs: Verb, area: Area = Area.JOURNAL, *, error: int = 0) -> None:
-        """From now on these wait there; once let go they are done, or fail with ``error``."""
+        """Hold these calls on ``area`` from now on. After ``let_go`` they are made, or fail with ``error``."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         _HELD.pack_into(self._page, _ERROR_AT, error)
         _HELD.pack_into(self._page, 4 * area, verbs)
 
     def let_go(self) -> None:
-        """Hold nothing any more. What was held goes on, or fails if that was said."""
+        """Stop holding calls. Held calls continue, or fail if an error was set."""
         for area in Area:
             _HELD.pack_into(self._page, 4 * area, 0)
         fcntl.flock(self._file, fcntl.LOCK_UN)
@@ -120,13 +121,13 @@ class Shim:
         self._file.close()
 
     def step_wall_clock(self, seconds: float) -> None:
-        """Set the process's wall clock so far off the true time; 0 sets it right."""
+        """Set the process's wall clock to this difference from the true time; 0 corrects it."""
         _WALL.pack_into(self._page, _WALL_AT, int(seconds * 1e9))
 
 
 @pytest.fixture(scope="module")
 def library(require_service: Callable[[object, str], None]) -> Iterator[Path]:
-    """For a module of tests, which imports its name."""
+    """Fixture for a test module, which imports its name."""
     require_service(compiler(), "no C compiler (cc, gcc, clang)")
     with built() as made:
         yield made

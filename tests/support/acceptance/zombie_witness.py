@@ -1,4 +1,4 @@
-"""A client that stays with one broker to the end, to see whether that one says a word too much."""
+"""A client that stays with one broker to the end, to find answers that a deposed broker must not give."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import itertools
 from tests.support.acceptance.stomp_wire import LOST, Frame, Wire
 from tests.support.acceptance.zombie_clients import END_SECONDS_MAX, Ledger, acknowledge, send, subscribe
 
-KEPT = 10  # messages that are confirmed before anything happens
+KEPT = 10  # messages that are confirmed before the fault
 HELD = 5  # of them delivered to the witness
 TRANSACTED = 2
 LATE_MAX = 30
@@ -16,10 +16,11 @@ PACE_SECONDS = 0.01
 
 
 class Witness:
-    """``open`` before the broker is struck, ``succeeded`` when another one rules, ``finish`` when it is awake again.
+    """Call ``open`` before the fault, ``succeeded`` when another broker is master, ``finish`` when this broker runs
+    again.
 
-    Its messages go to ``queue``, which is its own. What it sends after ``succeeded`` must not count, and
-    must not be answered.
+    Its messages go to ``queue``, which no other client uses. Frames it sends after ``succeeded`` must have no effect,
+    and no answer.
     """
 
     def __init__(self, ledger: Ledger, port: int, queue: str) -> None:
@@ -36,7 +37,7 @@ class Witness:
         self._is_answered = asyncio.Event()
 
     async def open(self) -> None:
-        """Confirm some messages, take and acknowledge one, begin a transaction, and go on sending."""
+        """Send some messages with receipts, take and acknowledge one, begin a transaction, and continue to send."""
         ledger = self._ledger
         self._sender = await Wire.open(self._port)
         self._taker = await Wire.open(self._port)
@@ -49,7 +50,7 @@ class Witness:
         for frame in self._held:
             ledger.arrived(frame)
         acknowledge(self._taker, self._held.pop(0))
-        while not self._is_answered.is_set():  # one more is delivered for the one that is acknowledged
+        while not self._is_answered.is_set():  # one more message comes for the acknowledged one
             self._heard(await asyncio.wait_for(self._taker.read(), END_SECONDS_MAX))
         self._sender.send("BEGIN", {"transaction": "t"})
         self._transacted = [self._send("transacted", transaction="t") for _ in range(TRANSACTED)]
@@ -60,10 +61,10 @@ class Witness:
         ]
 
     def succeeded(self, *, is_silent: bool) -> None:
-        """From now on the broker is deposed, whether it knows or not: acknowledge, commit and subscribe there.
+        """The broker is deposed from now on, even if it does not know: acknowledge, commit and subscribe there.
 
-        ``is_silent``: nothing that it says from now on was said in time. Else it may, for a moment, deliver what it has
-        and answer what needs no store.
+        ``is_silent``: it must send nothing any more. Otherwise it may for a moment deliver messages it has, and answer
+        requests that need no store.
         """
         self._is_late = True
         self._is_silent = is_silent
@@ -80,10 +81,10 @@ class Witness:
             self._sender.send("SEND", loose, b"not persistent")
             self._sender.send("COMMIT", {"transaction": "t", "receipt": "commit"})
         except LOST:
-            pass  # it hung up already, which is as good
+            pass  # it has already closed the connection, which is also correct
 
     async def finish(self) -> None:
-        """Listen until the broker has hung up."""
+        """Read until the broker closes the connection."""
         try:
             async with asyncio.timeout(END_SECONDS_MAX):
                 await asyncio.gather(*self._working)
@@ -136,7 +137,7 @@ class Witness:
                 self.stale_deliveries.append(message)
             return
         if frame.command != "RECEIPT":
-            return  # an ERROR says why it hangs up
+            return  # an ERROR states why it closes the connection
         receipt = frame.headers["receipt-id"]
         if receipt in self._late:
             ledger.broken.append(f"{self.queue}: a deposed master sent a receipt for {receipt}")

@@ -1,6 +1,7 @@
-"""An image of ZooKeeper for compose files that name the public one, made of Debian's package without pulling anything.
+"""An image of ZooKeeper for compose files that use the public image, built from Debian's package without pulling
+images.
 
-It reads those of the public image's variables that our files set, and keeps its data where that one does.
+It supports the variables of the public image that the project's files set, and has its data in the same directory.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ ENTRYPOINT ["/start"]
 
 @contextmanager
 def zookeeper_image(context: Path) -> Iterator[str]:
-    """``context`` is an empty directory. The image is removed at the end, its base is kept."""
+    """Build the image; yield its name. ``context``: an empty directory. The image is removed at the end; its base image
+    is kept."""
     (context / "start").write_text(START)
     (context / "Dockerfile").write_text(DOCKERFILE.format(base=base_image("java", JAVA)))
     name = f"zookeeper-test:{os.getpid()}"

@@ -1,5 +1,5 @@
-"""A bridge between an engine and a connection that notes what it is told; engines end at any moment, as masters do that
-are killed."""
+"""A bridge between an engine and a connection that records what the bridge sends. Engines end at any moment, like
+killed masters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BOTH = Topic("both/#", 2, "", "", is_in=True, is_out=True)
 
 
 class Noted:
-    """The other broker's end of a connection: what it was told, in order."""
+    """The other broker's end of a connection, which records the packets in order."""
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
@@ -72,11 +72,11 @@ class Client(InProcessClient):
         return None
 
     async def subscribe_durably(self, topic: str) -> None:
-        """It said its client id before."""
+        """Subscribe durably. The client must have sent its client id before."""
         await self.do(Subscribe("s", destination_of(topic), AckMode.AUTO, durable_name="all"))
 
     def leave(self) -> None:
-        """Its connection ends."""
+        """End the connection."""
         self._engine.closed(self)
 
 
@@ -95,7 +95,7 @@ class World:
         self.name = "b"
 
     async def begin(self, *topics: Topic, is_resumed: bool = True, receive_maximum: int = 100) -> Noted:
-        """A new term; what the former one had not confirmed is unknown to it. Returns its connection."""
+        """Begin a new term, which does not know what the former one had not confirmed. Return its connection."""
         self.topics = topics or self.topics
         assert await self.begin_term(*self.topics)
         remote = Noted()
@@ -104,16 +104,16 @@ class World:
         return remote
 
     async def begin_as(self, name: str, *topics: Topic) -> Noted:
-        """As ``begin``, of another bridge."""
+        """Like ``begin``, for another bridge."""
         self.name = name
         return await self.begin(*topics)
 
     def gathered_for_bridge(self, topic_filter: str) -> int:
-        """What a durable subscription of the bridge holds."""
+        """Return the number of messages in a durable subscription of the bridge."""
         return self.engine.inventory.gathered(f"local.{self.name}", topic_filter)
 
     def begin_engine(self) -> None:
-        """A new term, without a bridge."""
+        """Begin a new term without a bridge."""
         self.terms += 1
         slices = Slices(self.loop)
         times = Loop(lambda: self.now, self.loop.call_later, slices.start)
@@ -122,7 +122,7 @@ class World:
         self.client = Client(self.engine)
 
     async def begin_term(self, *topics: Topic) -> bool:
-        """As ``begin``, without a connection. False: the store gave no answer."""
+        """Like ``begin``, without a connection. Return False if the store does not answer."""
         self.begin_engine()
         self.make_flow(*topics)
         begun = self.loop.create_task(self.flow.begin())
@@ -134,36 +134,36 @@ class World:
         return False
 
     def make_flow(self, *topics: Topic) -> None:
-        """It is not begun."""
+        """Create the flow, without starting it."""
         self.flow = Flow(
             self.engine, self.name, self.name, topics, f"ID:b-{self.terms}",
             counts=self.counts, clock=lambda: self.now, window=self.window,
         )  # fmt: skip
 
     async def reconnect(self) -> Noted:
-        """The session goes on in this term."""
+        """Reconnect; the session continues in this term."""
         remote = Noted()
         self.flow.attach(remote, is_resumed=True, receive_maximum=10)
         await self.quiet()
         return remote
 
     async def receive(self, topic: str, body: str, packet_id: int, **options: Any) -> None:
-        """PUBLISH of the other broker."""
+        """Pass a PUBLISH of the other broker to the bridge."""
         self.flow.published(publish(topic, body, packet_id, **options))
         await self.quiet()
 
     async def release(self, packet_id: int) -> None:
-        """PUBREL of the other broker."""
+        """Pass a PUBREL of the other broker to the bridge."""
         self.flow.released(packet_id)
         await self.quiet()
 
     async def answer(self, type: PacketType, packet_id: int, reason: int = 0) -> None:
-        """What the other broker answers to a PUBLISH or PUBREL."""
+        """Pass the other broker's answer to a PUBLISH or PUBREL to the bridge."""
         self.flow.acknowledged(type, packet_id, reason)
         await self.quiet()
 
     async def quiet(self) -> None:
-        """All that was begun comes to its end."""
+        """Run until all started work is complete."""
         for _ in range(50):
             await asyncio.sleep(0)
 
@@ -178,11 +178,11 @@ class World:
         await self.client.do(Subscribe("s", destination_of(topic), AckMode.AUTO))
 
     async def gather(self, topic: str) -> None:
-        """What comes from now on."""
+        """Start to collect the messages of a topic."""
         (await self._gatherer(topic)).leave()
 
     async def gathered(self, topic: str) -> list[str]:
-        """The bodies of what came since."""
+        """Return the bodies of the collected messages."""
         gatherer = await self._gatherer(topic)
         await self.quiet()
         gatherer.leave()
@@ -200,7 +200,7 @@ class World:
 
     @property
     def records(self) -> int:
-        """What the bridge keeps, beside what it has subscribed to."""
+        """Return the number of the bridge's records, without that of its subscriptions."""
         return self.kept(queue_of(self.name)) - 1
 
 

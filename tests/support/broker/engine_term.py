@@ -1,4 +1,4 @@
-"""An engine on the real store, in a test that has no loop: a term that ends by a stop in order or by a crash."""
+"""An engine with the real store, in a test without an event loop: a term that ends by a normal stop or by a crash."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOW = 1_000
 
 
 class EngineTerm(Term):
-    """A term whose operations come back to ``engine``."""
+    """A term that passes completed operations to ``engine``."""
 
     engine: Any = None
     engine_settings = EngineSettings()
@@ -34,4 +34,4 @@ class EngineTerm(Term):
         self.engine.durable(operations)
 
     def make_steps(self) -> None:
-        """Nothing is left to do: steps are made at once."""
+        """Do nothing: steps are made at once."""

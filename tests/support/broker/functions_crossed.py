@@ -1,7 +1,8 @@
-"""Which functions of the broker one SEND and one ACK cross: from the bytes of the client to the bytes for it.
+"""The functions of the broker that one SEND and one ACK call, from the first byte of the client to the last byte for
+it.
 
-Real sockets, sessions, engine and store, in one process. Only the thread of the loop and the storage thread are
-watched, and only between the first byte in and the last byte out.
+Real sockets, sessions, engine and store, in one process. Only the loop's thread and the storage thread are traced, and
+only between the first byte in and the last byte out.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tandemmq.store.standby import Standby
 from tandemmq.store.threads import OsThreads
 from tests.support.tree import DIRECTORIES, ROOT
 
-# Nothing but messages wakes the storage thread.
+# Only messages wake the storage thread.
 QUIET = replace(
     StoreSettings(),
     clock_mark_interval=float("inf"),
@@ -42,21 +43,22 @@ QUIET = replace(
     failover_budget=3600.0,
     disk_reserve=0,
 )
-# Nor does the timer of a connection run: on a busy machine the test takes long enough for that.
+# The timer of a connection does not run either; on a busy machine the test could last until then.
 LIMITS = TransportLimits(check_seconds=3600.0)
-# Comprehensions are frames in one version of Python and none in the next; that a value is made says where it is made.
+# Comprehensions are frames only in some versions of Python, and constructors show where a value is created: both are
+# left out.
 _NOT_COUNTED = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "__init__")
 
 
 class Function(NamedTuple):
-    """``file`` below the root of the tree."""
+    """A function. ``file``: path from the root of the tree."""
 
     file: str
     name: str
 
 
 class Trace:
-    """The functions that were entered, in the order in which each was first."""
+    """The called functions, in the order of their first calls."""
 
     def __init__(self) -> None:
         self.loop: list[Function] = []
@@ -64,7 +66,7 @@ class Trace:
 
 
 class Tracer:
-    """A profile function for all threads that begin while it is installed, and for this one."""
+    """A profile function for this thread and all threads that start while it is installed."""
 
     def __init__(self) -> None:
         self._is_recording = False
@@ -87,12 +89,12 @@ class Tracer:
             if event == "call" and self._is_recording:
                 self._storage[frame.f_code] = None
             elif event.startswith("c_") and argument.__name__ == "get":
-                self._is_storage_idle = event == "c_call"  # it waits for more
+                self._is_storage_idle = event == "c_call"  # it waits for operations
         elif event == "call" and self._is_recording and thread is threading.main_thread():
             self._loop[frame.f_code] = None
 
     async def until_idle(self) -> None:
-        """The storage thread has done what it does after each batch."""
+        """Wait until the storage thread has finished its work after a batch."""
         async with asyncio.timeout(30):
             while not self._is_storage_idle:  # noqa: ASYNC110 - what is waited for has no event
                 await asyncio.sleep(0.001)
@@ -123,7 +125,7 @@ def _functions(codes: dict[CodeType, None]) -> list[Function]:
 
 
 class _NoTimePasses(OsThreads):
-    """So that the storage thread does nothing because it is time to."""
+    """Threads without timeouts, so that the storage thread does no periodic work."""
 
     __slots__ = ()
 
@@ -150,8 +152,8 @@ class _Client:
 
 
 class Traces(NamedTuple):
-    """``send``: to a queue without a consumer, until RECEIPT is out. ``delivery``: as that, with a consumer, until
-    MESSAGE is out as well. ``ack``: of that message, until RECEIPT is out."""
+    """``send``: to a queue without a consumer, until RECEIPT is sent. ``delivery``: the same with a consumer, until
+    MESSAGE is sent as well. ``ack``: of that message, until RECEIPT is sent."""
 
     send: Trace
     delivery: Trace
@@ -159,8 +161,8 @@ class Traces(NamedTuple):
 
 
 async def trace_messages(directory: str) -> Traces:
-    """Each message is persistent and each frame asks for a receipt. What is watched is the third of its kind: what is
-    done once is done."""
+    """Return the traces. Each message is persistent, and each frame requests a receipt. The third frame of each kind is
+    traced, so that work done only once is not included."""
     loop = asyncio.get_running_loop()
     with Tracer() as tracer:
         standby = Standby(directory, f"{directory}/index", "a", QUIET, threads=_NoTimePasses())
@@ -225,12 +227,12 @@ TRANSPORT = "broker/net/"
 
 
 def without_transport(functions: Iterable[Function]) -> list[Function]:
-    """Of the functions on the loop: session, engine, store and the formats. What moves bytes is left out."""
+    """Return the functions of session, engine, store and formats; those that only transport bytes are left out."""
     return [function for function in functions if not function.file.startswith(TRANSPORT)]
 
 
 def listing(traces: Traces) -> str:
-    """The list as it stands in the page."""
+    """Return the list as text of the page."""
     send, ack = traces.send, traces.ack
     moved = [each for trace in traces for each in trace.loop if each.file.startswith(TRANSPORT)]
     given = [each for each in without_transport(traces.delivery.loop) if each not in send.loop]

@@ -1,5 +1,4 @@
-"""A broker that dies behind an operation that it gave its store: what the next one finds is what was stored until
-then."""
+"""A broker that is killed after an operation of its store: the next one finds the operations stored until then."""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ def crashes(operations_max: int, again_max: int, sample: int) -> list[tuple[int,
 
 
 class Mortal:
-    """Lets the store of a harness take so many operations more, and none behind them. ``is_told``: those are reported;
-    else those of the last turn are stored, and nobody learns it."""
+    """Let the store of a harness take a number of further operations, and no more. ``is_told``: these are reported;
+    otherwise those of the last turn are stored, but not reported."""
 
     def __init__(self, harness: Any, left: int, *, is_told: bool) -> None:
         self.store = harness.store
@@ -49,7 +48,7 @@ class Mortal:
         return self._apply_turn()
 
     def _comes_back(self, owner: Owner) -> None:
-        """Its name was free at once, and another one had it, of which the journal knows nothing."""
+        """The session's name was free at once, and another session had it, of which the journal has no record."""
         if owner.subscription_name is None:
             other = self.store._queues.get(owner.destination)
             if other is not None:

@@ -1,4 +1,4 @@
-"""An MQTT client that keeps to the rules of QoS 1 and 2 across connections, and remembers what it was promised."""
+"""An MQTT client that follows the rules of QoS 1 and 2 across connections, and records what the broker confirmed."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _PROPERTIES = Properties(session_expiry=100, receive_maximum=2)
 
 
 class Device:
-    """Subscribes to a topic with QoS 2, publishes ``messages`` there (payload and QoS), and gets them itself.
+    """Subscribes to a topic with QoS 2, publishes ``messages`` to it (payload and QoS), and receives them.
 
-    ``got`` counts what the application was given; ``confirmed`` is what the broker answered for. ``topic_filter`` is
-    what it subscribes to, ``asked`` how often it did.
+    ``got``: number of deliveries to the application, by payload; ``confirmed``: payloads that the broker confirmed.
+    ``topic_filter``: its subscription; ``asked``: number of its SUBSCRIBEs.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Device:
         self._topic_filter = topic_filter
         self.waiting = list(reversed(messages))
         self.sent: dict[int, tuple[str, int, bool]] = {}  # payload, QoS, whether it is released
-        self.seen: set[int] = set()  # packet ids of QoS 2 that came and were not released
+        self.seen: set[int] = set()  # packet ids of QoS 2 that came and are not released
         self.got: Counter[str] = Counter()
         self.confirmed: set[str] = set()
         self.is_subscribed = False
@@ -50,7 +50,7 @@ class Device:
         return not self.waiting and not self.sent and self.is_subscribed
 
     def live(self) -> None:
-        """Connect and go on until nothing more comes."""
+        """Connect, and continue until nothing more comes."""
         wire = self._make()
         wire.receive(encode(Connect(Version.V5, "me", False, 0, None, None, None, _PROPERTIES)))
         unsaid: list[Packet] = []
@@ -103,7 +103,9 @@ class Device:
     def _greeted(self, packet: ServerPacket) -> list[Packet]:
         self.is_greeted = True
         assert packet.codes == [0], packet
-        assert packet.session_present or not (self.seen or self.sent or self.is_subscribed), "its session was promised"
+        assert packet.session_present or not (self.seen or self.sent or self.is_subscribed), (
+            "the broker must keep the session"
+        )
         self.asked += not self.is_subscribed
         again: list[Packet] = (
             [] if self.is_subscribed else [Subscribe(1000, (Filter(self._topic_filter, 2, False, False, 0),), NONE)]

@@ -1,4 +1,4 @@
-"""MQTT clients on an engine whose turns are hand-driven: the real session, bytes in and bytes out."""
+"""MQTT clients of an engine whose turns the test controls: the real session, bytes in and bytes out."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LIMITS = MqttLimits(packet_bytes_max=1 << 20)
 
 
 class NotedHooks:
-    """Remembers what sessions told, and has the retained messages that a test puts there."""
+    """Record the calls of sessions, and provide the retained messages of the test."""
 
     def __init__(self) -> None:
         self.came_: list[tuple[str, bool]] = []
@@ -47,7 +47,7 @@ class NotedHooks:
         self.messages: list[Message] = []
         self.newest = 0
         self.has_room = True
-        self.will_bytes = 0  # that are taken
+        self.will_bytes = 0  # size of stored wills
         self.is_loaded = True
         self.waiting: list[Callable[[], None]] = []
 
@@ -103,15 +103,15 @@ def _levels(message: Message) -> list[str]:
 
 
 class Pieces(Enum):
-    """How what a client says is cut on its way."""
+    """How the bytes of a client are split into pieces."""
 
     WHOLE = auto()
     BYTES = auto()
 
 
 class MqttWire:
-    """A connection whose bytes stay in memory. As the transport, it hands over all commands of one piece of input, and
-    gives the session turns that it asks for."""
+    """A connection in memory. Like the transport, it passes all commands of one piece of input to the session, and
+    gives it the turns that it requests."""
 
     def __init__(
         self,
@@ -179,30 +179,30 @@ class MqttWire:
             data = b""
 
     def receive(self, data: bytes) -> None:
-        """What the socket gives, and what is done at once."""
+        """Pass bytes to the session, and run the work that follows at once."""
         self.arrive(data)
         self._harness.turn()
 
     def arrive(self, data: bytes) -> None:
-        """What the socket gives."""
+        """Pass bytes to the session."""
         self._unread += [data] if self.pieces is Pieces.WHOLE else [data[at : at + 1] for at in range(len(data))]
         self._wake()
 
     # ---- as a client
 
     def vanish(self) -> None:
-        """The socket is gone."""
+        """Close the socket."""
         self.has_hung_up = not self.is_closed
         self.close()
         self._harness.turn()
 
     def heard(self) -> list[ServerPacket]:
-        """What it was told since the last time."""
+        """Return the packets that came since the last call."""
         self._harness.turn()
         return decode_all(self.session.take(), self.version)
 
     def say(self, *packets: Packet) -> list[ServerPacket]:
-        """Say them at once, and what is heard then."""
+        """Send packets together; return the packets that come then."""
         self.receive(b"".join(encode(each, self.version) for each in packets))
         return self.heard()
 
@@ -218,9 +218,9 @@ class MqttWire:
         password: bytes | None = None,
         **properties: Any,
     ) -> ServerPacket:
-        """CONNECT, and its CONNACK. What follows that is heard next.
+        """Send CONNECT; return its CONNACK. Further packets are kept for the next call.
 
-        Without ``clean`` the session of MQTT 5 is kept for 100 s, if nothing else is said.
+        Without ``clean`` the session of MQTT 5 is kept for 100 s by default.
         """
         if expiry is None and not clean:
             expiry = 100
@@ -236,7 +236,7 @@ class MqttWire:
 
     @property
     def rest(self) -> list[ServerPacket]:
-        """What came behind CONNACK."""
+        """Return the packets after CONNACK."""
         return self._rest
 
     def publish(
@@ -286,7 +286,7 @@ def types(packets: list[ServerPacket]) -> list[str]:
 
 
 def payloads(packets: list[ServerPacket]) -> list[str]:
-    """Of the messages among them."""
+    """Return the payloads of the messages among the packets."""
     return [each.payload.decode() for each in packets if each.type is PacketType.PUBLISH]
 
 

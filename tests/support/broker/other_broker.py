@@ -1,4 +1,4 @@
-"""The other end of a bridge, which keeps to the rules of QoS 1 and 2 over all connections."""
+"""The other end of a bridge, which follows the rules of QoS 1 and 2 over all connections."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from tandemmq.broker.protocols.mqtt.packets import PacketType, Publish
 from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tests.support.broker.bridge_world import World
 
-#: Payload and QoS of what it sends to down/x; the same is to go to up/x.
+#: Payload and QoS of the messages that it sends to down/x; the same messages are sent to up/x.
 MESSAGES = [("a", 2), ("b", 1), ("c", 2)]
 
 
 class OtherBroker:
-    """Its session of the bridge: it sends ``MESSAGES`` to down/x, and gets what is sent to up/x."""
+    """The other broker's session of the bridge: it sends ``MESSAGES`` to down/x, and receives messages for up/x."""
 
     def __init__(self) -> None:
         self.got: Counter[str] = Counter()
-        self.seen: set[int] = set()  # packet ids of QoS 2 that came and were not released
+        self.seen: set[int] = set()  # packet ids of QoS 2 that came and are not released
         self.waiting = list(reversed(MESSAGES))
         self.sent: dict[int, tuple[str, int, bool]] = {}  # payload, QoS, whether it is released
         self.heard: list[tuple[PacketType, int]] = []
@@ -52,7 +52,7 @@ class OtherBroker:
     # ---- its end of the connection
 
     def connect(self, world: World) -> None:
-        """With the session that it has; what was not answered is sent again."""
+        """Connect with the existing session; unanswered packets are sent again."""
         self.heard.clear()
         world.flow.attach(self, is_resumed=True, receive_maximum=10)
         for packet_id, (payload, qos, is_released) in list(self.sent.items()):
@@ -62,7 +62,7 @@ class OtherBroker:
                 world.flow.published(Publish("down/x", payload.encode(), qos, False, True, packet_id, NONE))
 
     def step(self, world: World) -> bool:
-        """Say one thing; False: there is nothing to be said now."""
+        """Send one packet; return False if there is none to send now."""
         if self.heard:
             type, packet_id = self.heard.pop(0)
             if type is PacketType.PUBREL:
@@ -80,19 +80,19 @@ class OtherBroker:
 
     @property
     def is_done(self) -> bool:
-        """As far as it knows."""
+        """Return whether it knows of no unfinished work."""
         return not (self.waiting or self.sent or self.seen) and set(self.got) >= {payload for payload, _ in MESSAGES}
 
 
 async def prepare(world: World) -> None:
-    """Messages wait on both sides, and somebody gathers what comes."""
+    """Send messages on both sides, and start to collect what comes."""
     await world.gather("down/x")
     for payload, qos in MESSAGES:
         await world.send("up/x", payload, properties={"ActiveMQ.MQTT.QoS": qos})
 
 
 async def check(world: World, other: OtherBroker) -> None:
-    """Nothing is lost in either direction, what has QoS 2 is there once, and no record is left."""
+    """Check that nothing is lost in either direction, that QoS 2 messages came once, and that no record is left."""
     assert other.is_done, (other.waiting, other.sent, other.seen, other.got)
     here = Counter(await world.gathered("down/x"))
     for payload, qos in MESSAGES:

@@ -1,4 +1,4 @@
-"""An engine that remembers what connections told it, and answers at once: the seam of transport and server alone."""
+"""An engine that records the calls of connections and answers at once, for tests of transport and server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tandemmq.broker.net.transport import Connection
 
 
 class RecordingEngine:
-    """Answers CONNECT, receipts and failures; hands each message to the subscriptions of the same connection."""
+    """Answers CONNECT, receipts and failures; delivers each message to the subscriptions of the same connection."""
 
     def __init__(self) -> None:
         self.is_congested = self.is_behind = False
@@ -23,7 +23,7 @@ class RecordingEngine:
 
     @property
     def store(self) -> RecordingEngine:
-        """It answers for that as well."""
+        """Return itself: it also replaces the store."""
         return self
 
     def may_speak(self) -> bool:

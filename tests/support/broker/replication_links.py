@@ -1,4 +1,4 @@
-"""Both ends of the replication network for tests: a listener that remembers, and a peer with a plain socket."""
+"""Both ends of the replication network for tests: a listener that records its calls, and a peer with a plain socket."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def eventually(holds: Callable[[], Any], what: str = "") -> Any:
 
 
 class Node:
-    """A member of a set that remembers what it is told, and the network that tells it."""
+    """A member of a set that records its calls, and its network."""
 
     def __init__(self, number: int, *, token: bytes = b"secret", tls: Tls | None = None, **changes: Any) -> None:
         self.said = hello_of(number)
         self.refuses: str | None = None
         self.known = {store_id(number) for number in range(100)}
-        self.heard: list[tuple[str, int]] = []  # node and life of each that completed a handshake
+        self.heard: list[tuple[str, int]] = []  # node and life of each completed handshake
         self.up: list[Link] = []
         self.events: list[tuple[str, Link, str]] = []
         self.messages: list[tuple[Link, Message]] = []
@@ -80,7 +80,7 @@ class Node:
 
     def link_down(self, link: Link, reason: str) -> None:
         self.threads.add(threading.current_thread().name)
-        assert link in self.up, "what was up goes down, once"
+        assert link in self.up, "a link that was up goes down, once"
         self.events.append(("down", link, reason))
         self.up = [other for other in self.up if other is not link]
 
@@ -102,7 +102,7 @@ class Node:
 
 
 class RawPeer:
-    """A member by a plain socket, which reads only when it is told to; of a former version if ``is_former``."""
+    """A member with a plain socket, which reads only on request. ``is_former``: it has a former version."""
 
     def __init__(
         self,

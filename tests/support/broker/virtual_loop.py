@@ -1,4 +1,4 @@
-"""An event loop that does not wait: when nothing is ready, the time of its next timer has come."""
+"""An event loop that does not wait: if nothing is ready, its clock goes to the next timer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class _Selector(selectors.DefaultSelector):
-    """Looks what is ready; lets the time pass for which the loop would have waited."""
+    """Select ready sockets without waiting; advance the clock by the time that the loop would have waited."""
 
     passed = 0.0
 
@@ -20,7 +20,7 @@ class _Selector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """For tests that use no threads: their work takes no time here."""
+    """An event loop for tests without threads: their work takes no time on its clock."""
 
     def __init__(self) -> None:
         self._times = _Selector()

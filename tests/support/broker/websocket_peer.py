@@ -1,4 +1,4 @@
-"""A client of WebSocket that says exactly the bytes that a test wants to be said."""
+"""A WebSocket client that sends exactly the bytes of a test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def request(host: str = "127.0.0.1", more: str = "") -> bytes:
 
 
 def client_frame(opcode: int, payload: bytes, *, is_final: bool = True, rsv: int = 0) -> bytes:
-    """A frame as a client sends it, masked."""
+    """Return a frame of a client, with a mask."""
     first = (0x80 if is_final else 0) | rsv | opcode
     size = len(payload)
     if size <= 125:
@@ -35,7 +35,7 @@ def client_frame(opcode: int, payload: bytes, *, is_final: bool = True, rsv: int
 
 
 class Peer:
-    """After the handshake."""
+    """A client after the handshake."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -51,7 +51,7 @@ class Peer:
 
     @classmethod
     async def served(cls, server: Server) -> Peer:
-        """After CONNECT, too."""
+        """Return a client after the handshake and CONNECT."""
         peer = await cls.of(server)
         await peer.say(client_frame(TEXT, b"CONNECT\naccept-version:1.2\nhost:/\n\n\0"))
         assert (await peer.message())[1].startswith(b"CONNECTED")
@@ -62,23 +62,23 @@ class Peer:
         await self.writer.drain()
 
     async def answer(self) -> bytes:
-        """The head of an answer of HTTP."""
+        """Return the head of an HTTP response."""
         async with asyncio.timeout(10):
             return await self.reader.readuntil(b"\r\n\r\n")
 
     async def message(self) -> tuple[int, bytes]:
-        """Opcode and payload of the next frame: the broker sends each message in one."""
+        """Return opcode and payload of the next frame: the broker sends each message in one frame."""
         async with asyncio.timeout(10):
             first, length = await self.reader.readexactly(2)
             if length == 126:
                 (length,) = struct.unpack(">H", await self.reader.readexactly(2))
             elif length == 127:
                 (length,) = struct.unpack(">Q", await self.reader.readexactly(8))
-            assert first & 0xF0 == 0x80, "final, and nothing reserved"
+            assert first & 0xF0 == 0x80, "FIN is set, and no reserved bit"
             return first & 0x0F, await self.reader.readexactly(length)
 
     async def rest(self) -> bytes:
-        """Everything up to the end of the connection."""
+        """Return all bytes up to the end of the connection."""
         async with asyncio.timeout(10):
             return await self.reader.read()
 

@@ -7,7 +7,7 @@
     python -m tests.support.ci images                                  base images and wheels for the leg docker
     python -m tests.support.ci sources                                 a source of apt for this system's source packages
 
-TANDEMMQ_CI_LOGS names the directory that keeps what `run` and `conclude` write.
+TANDEMMQ_CI_LOGS names the directory for the files that `run` and `conclude` write.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.ci.reruns import conclude, run_again, run_first
 
 
 def main() -> int:
-    # What `prepared` started must end with us.
+    # The processes that `prepared` started must end with this one.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     parser = argparse.ArgumentParser(
         prog="python -m tests.support.ci", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -15,10 +15,10 @@ from typing import Final
 
 from tests.support.tree import ROOT
 
-#: So many acceptance tests run compiled.
+#: Number of acceptance tests that run compiled.
 ACCEPTANCE_COUNT: Final = 30
-#: Tests of something else, which use compiled modules to make what they need; and files nearly all of whose tests are
-#: thorough or need services, which the leg leaves out.
+#: Tests of other things that only use compiled modules for their fixtures, and files with almost only thorough tests or
+#: tests that need services, which the leg leaves out.
 OTHERS: Final = (
     "tests/unit/cli/", "tests/unit/config/", "tests/unit/pipeline/jobs/", "tests/unit/pipeline/local/",
     "tests/interop/", "tests/model/simulator/",
@@ -26,13 +26,13 @@ OTHERS: Final = (
 
 
 def compiled_modules(root: Path = ROOT) -> list[str]:
-    """Paths from the root, without the suffix: `broker/core/client`."""
+    """Return paths from the root, without the suffix: `broker/core/client`."""
     hook = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["hooks"]["custom"]
     return [module.rpartition(".")[0] for module in (*hook["modules"], *hook["native"])]
 
 
 def files(root: Path = ROOT) -> list[str]:
-    """Files of tests, in order, without those of `tests/acceptance`."""
+    """Return the test files in order, without those of `tests/acceptance`."""
     modules = compiled_modules(root)
     names = {f"tandemmq.{module.replace('/', '.')}" for module in modules}
     mirrored = {f"tests/unit/{module}" for module in modules}
@@ -48,7 +48,7 @@ def files(root: Path = ROOT) -> list[str]:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """The modules that a file imports, and the names that it imports from them, as `module.name`."""
+    """Yield the modules that a file imports, and the names that it imports from them, as `module.name`."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names)
@@ -58,6 +58,6 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def sample(tests: Sequence[str], seed: int, count: int = ACCEPTANCE_COUNT) -> list[str]:
-    """The same ones for the same seed, in their order."""
+    """Return a sample of tests in their order, the same for the same seed."""
     chosen = set(random.Random(seed).sample(sorted(tests), min(count, len(tests))))
     return [test for test in tests if test in chosen]

@@ -1,4 +1,4 @@
-"""A Docker daemon, where none answers: it leaves no process, bridge, rule, mount or setting of the system behind."""
+"""A Docker daemon, if none runs. It leaves no process, bridge, rule, mount or system setting behind."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typing import Final
 
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 60.0
-#: Ports are published on the loopback address alone, by Docker's proxy: containers need no rule of iptables, and reach
-#: nothing but this machine.
+#: Ports are published only on the loopback address, by Docker's proxy: containers need no iptables rule, and reach only
+#: this machine.
 NO_RULES: Final = ("--iptables=false", "--ip6tables=false", "--ip-masq=false")
-#: The daemon sets it, and `docker` warns where it is not set.
+#: The daemon sets this, and `docker` warns if it is not set.
 FORWARDING: Final = Path("/proc/sys/net/ipv4/ip_forward")
 
 
@@ -35,7 +35,8 @@ def answers(environment: Mapping[str, str] = os.environ) -> bool:
 
 @contextmanager
 def daemon() -> Iterator[dict[str, str]]:
-    """The variables with which `docker` finds a daemon: none, where one answers anyway. Raises NoDaemon."""
+    """Yield the environment variables with which `docker` finds the daemon; none if a daemon runs already. Raises
+    NoDaemon."""
     if answers():
         yield {}
         return
@@ -65,14 +66,14 @@ def daemon() -> Iterator[dict[str, str]]:
 
 
 def bridges() -> set[str]:
-    """The bridges of this machine whose names Docker gives."""
+    """Return the bridges of this machine with names of Docker."""
     listed = subprocess.run(["ip", "-json", "link", "show", "type", "bridge"], capture_output=True, check=True).stdout
     names = {each["ifname"] for each in json.loads(listed or b"[]") if "ifname" in each}
     return {name for name in names if name == "docker0" or name.startswith("br-")}
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM: it ends its containers, and its containerd."""
+    """Send SIGTERM: the daemon ends its containers and containerd."""
     process.terminate()
     try:
         process.wait(STOP_SECONDS_MAX)

@@ -29,9 +29,10 @@ _LEFT_OUT = shutil.ignore_patterns("__pycache__", ".git", ".venv", ".*_cache", "
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """``arguments`` of pytest for the whole leg; ``workers``: so many processes. Where ``is_required``, a program that
-    is not installed is a failure, and tests take their time. With a ``mark``, only files that have its name are read:
-    to read all of them costs each worker 16 s of CPU, and tests/conftest.py refuses a test that such a leg misses."""
+    """``arguments``: those of pytest for the whole leg; ``workers``: number of processes. ``is_required``: a program
+    that is not installed is a failure, and the tests run in full length. With a ``mark``, only files that contain its
+    name are read, because reading all files costs each worker 16 s of CPU; tests/conftest.py refuses a test that such a
+    leg would miss."""
 
     name: str
     arguments: tuple[str, ...]
@@ -50,7 +51,7 @@ LEGS: Final[Mapping[str, Leg]] = {leg.name: leg for leg in (PLAIN, SERVICES, DOC
 
 @contextmanager
 def prepared(leg: Leg) -> Iterator[tuple[Path, dict[str, str]]]:
-    """The tree in which the leg runs, and its environment; with a Docker daemon for the leg that needs one."""
+    """Yield the tree in which the leg runs, and its environment. Starts a Docker daemon if the leg needs one."""
     environment = {**os.environ, "CI": "true", "TANDEMMQ_REQUIRE_SERVICES": "1"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if not leg.is_required:
@@ -74,7 +75,7 @@ def prepared(leg: Leg) -> Iterator[tuple[Path, dict[str, str]]]:
 
 
 def compiled_wheel(directory: Path) -> Path:
-    """The wheel that TANDEMMQ_COMPILED_WHEEL has, or a new one in ``directory``, which takes minutes."""
+    """Return the wheel in TANDEMMQ_COMPILED_WHEEL, or build one in ``directory``, which takes minutes."""
     there = os.environ.get(COMPILED_WHEEL)
     if there is None:
         command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(directory), str(ROOT)]
@@ -93,7 +94,7 @@ def arguments_of(leg: Leg, tree: Path, environment: Mapping[str, str]) -> tuple[
 
 
 def _collected(tree: Path, environment: Mapping[str, str], marks: str) -> Sequence[str]:
-    """The acceptance tests with these marks."""
+    """Return the acceptance tests with these marks."""
     command = [*pytest_command(), "-n", "0", "--collect-only", "-q", "-m", marks, "tests/acceptance"]
     done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     return [line for line in done.stdout.splitlines() if "::" in line]

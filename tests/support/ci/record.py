@@ -1,7 +1,7 @@
-"""A plug-in of pytest that writes down which tests failed, and how long each took, for `reruns.py`.
+"""A plug-in of pytest that records the failed tests and the duration of each test, for `reruns.py`.
 
-It is on with `-p tests.support.ci.record` and TANDEMMQ_CI_RECORD, the file to write. With several workers, each of them
-notes what only it sees (the exception), and the process that collects their reports writes.
+Enabled by `-p tests.support.ci.record` and TANDEMMQ_CI_RECORD, the file to write. With several workers, each adds the
+exception to its report, and the process that collects the reports writes the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.interop.checkouts import BY_HAND
 from tests.support.prove import SEED
 
 RECORD: Final = "TANDEMMQ_CI_RECORD"
-#: The name of what a worker adds to the report of a failure.
+#: Name of the property that a worker adds to the report of a failure.
 _NOTED: Final = "tandemmq_ci"
 
 
@@ -44,8 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Writer:
-    """JSON lines: each failure when it is known; at the end the seconds of all tests, how many passed, and the commands
-    that run by hand what was skipped."""
+    """Writes JSON lines: each failure as soon as it is known; at the end the seconds of all tests, the number of passed
+    tests, and the commands that run skipped tests manually."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -62,7 +62,7 @@ class _Writer:
             self._by_hand |= {command} if is_by_hand else set()
         if report.failed:
             output = "".join(f"\n-- {title} --\n{text}" for title, text in report.sections)
-            # A worker that died has noted nothing.
+            # A worker that died has added nothing.
             noted = getattr(report, _NOTED, {"is_verdict": False, "seed": SEED})
             self._write({"test": report.nodeid, "text": f"{report.when}\n{report.longreprtext}{output}", **noted})
 
@@ -80,7 +80,8 @@ class _Writer:
 
 
 class Recorded:
-    """The content of the record of a leg, LEG.jsonl. ``is_whole``: the tests ended in order. A test has one failure."""
+    """The record of a leg, LEG.jsonl. ``is_whole``: the run of the tests ended normally. A test has at most one
+    failure."""
 
     def __init__(self, path: Path) -> None:
         self.failures: list[Failure] = []

@@ -1,7 +1,7 @@
-"""First runs of the legs, second runs of what failed, and what both mean for CI.
+"""First runs of the legs, second runs of failed tests, and the result of CI.
 
-Everything is kept in the directory that TANDEMMQ_CI_LOGS names: LEG.jsonl has the record of a first run, and
-again-NUMBER.log the output of a second one.
+All files are in the directory that TANDEMMQ_CI_LOGS names: LEG.jsonl is the record of a first run, again-NUMBER.log the
+output of a second one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOGS: Final = "TANDEMMQ_CI_LOGS"
 #: With more failures than this in all legs no test is run again: CI fails anyway.
 AGAIN_MAX: Final = 10
 SLOWEST_COUNT: Final = 20
-#: So much of a log is printed; the whole of it is in the file.
+#: Maximum part of a log that is printed; the file has all of it.
 PRINTED_MAX: Final = 6000
 SECOND_RUN_SECONDS_MAX: Final = 1200
 ALL_PASSED, SOME_FAILED = 0, 1
@@ -35,7 +35,8 @@ def logs() -> Path:
 
 
 def run_first(leg: Leg, arguments: Sequence[str] = ()) -> int:
-    """Run a leg, or what ``arguments`` say of it. The exit code is 0, too, where a second run can still save it."""
+    """Run a leg, or the part that ``arguments`` select. The exit code is also 0 if second runs can still make CI
+    pass."""
     record = logs() / f"{leg.name}.jsonl"
     with prepared(leg) as (tree, environment):
         command = [*pytest_command(), "-p", "tests.support.ci.record", "-n", str(leg.workers), "--durations=10"]
@@ -45,7 +46,7 @@ def run_first(leg: Leg, arguments: Sequence[str] = ()) -> int:
 
 
 def code_of(code: int, recorded: Recorded, listings: Mapping[str, int]) -> int:
-    """The exit code of a leg: what failed stays failed, unless second runs can save all of it."""
+    """Return the exit code of a leg: 0 if all failures can still pass in second runs."""
     if code != SOME_FAILED or not recorded.is_whole or not recorded.failures:
         return code
     return ALL_PASSED if can_be_saved(recorded.failures, listings) else code
@@ -61,7 +62,7 @@ def run_again(leg: Leg, test: str, seed: int, log: Path | None = None) -> bool:
         record = Path(directory, f"{leg.name}.jsonl")
         command = [*pytest_command(), "-p", "tests.support.ci.record", "-n", "0", test]
         environment[RECORD] = str(record)
-        if seed != SEED:  # else it is the fixed one: all runs have it that set none
+        if seed != SEED:  # otherwise it is the default seed, which all other runs have
             environment["TANDEMMQ_SEED"] = str(seed)
         with log.open("wb") if log is not None else nullcontext() as output:
             try:
@@ -70,11 +71,12 @@ def run_again(leg: Leg, test: str, seed: int, log: Path | None = None) -> bool:
                 ).returncode
             except subprocess.TimeoutExpired:
                 return False
-        return code == ALL_PASSED and Recorded(record).passed > 0  # and was not skipped
+        return code == ALL_PASSED and Recorded(record).passed > 0  # it was not skipped
 
 
 def conclude(legs: Mapping[str, Leg] = LEGS) -> int:
-    """Run again what may be, print the slowest and the unstable tests and the failures, and say whether CI passes."""
+    """Run the tests again that may be, print the slowest tests, the unstable tests and the failures, and return the
+    exit code of CI."""
     records = {leg: Recorded(logs() / f"{leg}.jsonl") for leg in legs if (logs() / f"{leg}.jsonl").exists()}
     _print_slowest(records)
     failures = [failure for recorded in records.values() for failure in recorded.failures]
@@ -101,7 +103,7 @@ def conclude(legs: Mapping[str, Leg] = LEGS) -> int:
 def second_runs(
     failures: Sequence[Failure], listings: Mapping[str, int], legs: Mapping[str, Leg]
 ) -> dict[Failure, tuple[bool, Path | None]]:
-    """For each failure whether its test passed when it was run again, and the log of that."""
+    """Return for each failure whether its test passed in the second run, and the log of that run."""
     if len(failures) > AGAIN_MAX:
         print(f"\n{len(failures)} tests failed: none is run again")
         return dict.fromkeys(failures, (False, None))

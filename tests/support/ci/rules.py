@@ -1,6 +1,6 @@
-"""The rules for a test that failed in CI: whether it is run again, and what the second run means.
+"""The rules for a test that failed in CI: whether it is run again, and the effect of the second run.
 
-Nothing here runs a test. `reruns.py` does, and reads docs/ROADMAP.md.
+`reruns.py` runs the tests and reads docs/ROADMAP.md.
 """
 
 # proofs: ci-rules
@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-#: More unstable tests than this in one run of CI fail it.
+#: A run of CI with more unstable tests than this fails.
 UNSTABLE_MAX: Final = 3
-#: A test that the roadmap lists so often gets no second run.
+#: A test that the roadmap lists this often gets no second run.
 LISTINGS_MAX: Final = 2
 #: The section of docs/ROADMAP.md with one line for each time that a test was unstable.
 SECTION: Final = "## Unstable tests"
@@ -24,7 +24,8 @@ _LISTED = re.compile(r"- `(tests/[^`]+)`")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A test that failed in the first run of a leg. ``is_verdict``: it showed a broken promise (verdicts.py)."""
+    """A test that failed in the first run of a leg. ``is_verdict``: the failure shows a broken promise
+    (verdicts.py)."""
 
     leg: str
     test: str
@@ -41,7 +42,7 @@ def listed(roadmap: str) -> Mapping[str, int]:
 
 
 def why_final(failure: Failure, listings: Mapping[str, int]) -> str | None:
-    """Return the reason why a failure counts without a second run, or None if the test is run again."""
+    """Return why a failure counts without a second run; None if the test is run again."""
     if failure.is_verdict:  # prove: promise-is-believed-once
         return "a promise was broken"
     if listings.get(failure.test, 0) >= LISTINGS_MAX:  # prove: listed-twice-is-final
@@ -55,7 +56,7 @@ def can_be_saved(failures: Collection[Failure], listings: Mapping[str, int]) -> 
 
 
 def judged(failures: Iterable[Failure], passed_again: Collection[Failure]) -> tuple[list[Failure], list[Failure]]:
-    """The failures that count, and the unstable ones: those whose test passed when it was run again."""
+    """Return the failures that count, and the unstable ones, whose test passed in the second run."""
     failed, unstable = [], []
     for failure in failures:
         is_unstable = failure in passed_again  # prove: only-a-second-pass-helps

@@ -1,9 +1,10 @@
-"""Failures that are believed the first time: a promise of the broker was broken, and not a wait of a test.
+"""Failures that count without a second run, because they show a broken promise of the broker and not a timeout of a
+test.
 
 CI runs a failed test a second time (tests/support/ci/rules.py), but never after one of these:
 - a `PromiseBroken`, which functions with `@verdict` raise
 - an assertion of a test with the marker `fence`, except one that waits (`CLOCKS`)
-- an assertion that reads a result of the store checker or of the books (`RESULTS`)
+- an assertion that reads a result of the store checker or of the clients' records (`RESULTS`)
 """
 
 # proofs: ci-verdicts
@@ -20,18 +21,18 @@ from typing import Final, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Names under which the store checker, the simulator and the books give what they found.
+#: Names of the results of the store checker, the simulator and the clients' records.
 RESULTS: Final = frozenset(("is_clean", "is_sound", "problems"))
-#: An assertion that reads one of these waits for something, and a busy machine may be the cause.
+#: An assertion that reads one of these waits for something; a busy machine may be the cause of its failure.
 CLOCKS: Final = frozenset(("monotonic", "deadline"))
 
 
 class PromiseBroken(AssertionError):
-    """Something is lost, doubled, undone or damaged, or a deposed master went on."""
+    """A message is lost, duplicated, undone or damaged, or a deposed master continued."""
 
 
 def verdict(function: Callable[P, T]) -> Callable[P, T]:
-    """Turn each failed assertion of a function that closes books into `PromiseBroken`."""
+    """Turn each failed assertion of a function that checks records into `PromiseBroken`."""
 
     @functools.wraps(function)
     def judging(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -46,7 +47,7 @@ def verdict(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def is_verdict(error: BaseException, *, is_about_the_fence: bool = False) -> bool:
-    """Return whether a test that ended with this error has shown a broken promise."""
+    """Return whether this error of a test shows a broken promise."""
     return any(_is_verdict(each, is_about_the_fence) for each in _leaves(error))
 
 
@@ -62,7 +63,7 @@ def _is_verdict(error: BaseException, is_about_the_fence: bool) -> bool:
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors of a group, with what each of them was raised from."""
+    """Yield the errors of a group, each with its causes."""
     while True:
         if isinstance(error, BaseExceptionGroup):
             for each in error.exceptions:
@@ -74,7 +75,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _names_read(traceback: TracebackType | None) -> set[str]:
-    """The names in the assertion that failed; none for another statement."""
+    """Return the names in the failed assertion; none for another statement."""
     if traceback is None:
         return set()
     while traceback.tb_next is not None:

@@ -1,4 +1,4 @@
-"""An event loop with real sockets, whose time passes only while nothing is to be done, and then ten times as fast."""
+"""An event loop with real sockets whose clock runs only while the loop is idle, and then ten times as fast."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HASTE = 10
 
 
 class IdleTimeLoop(asyncio.SelectorEventLoop):
-    """A machine that is busy does not make anything late here: what takes long takes no time."""
+    """Work takes no time on this clock, so timeouts do not expire on a busy machine."""
 
     def __init__(self) -> None:
         self.now = 1000.0

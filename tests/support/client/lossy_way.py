@@ -1,4 +1,4 @@
-"""A way to a broker on which, when a test says so, nothing comes back: stored messages whose receipts are lost."""
+"""A proxy to a broker that can drop all answers: messages are stored, but their receipts are lost."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ READ_BYTES = 1 << 16
 
 
 class LossyWay:
-    """Listens on a port of its own and passes bytes to and from ``target``, a port; a connection ends on both sides."""
+    """Listen on a free port, and forward bytes to and from the port ``target``. A connection ends on both sides."""
 
     def __init__(self, target: int) -> None:
         self.target = target
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_withholding = False
-        self.receipt_lost = asyncio.Event()  # since a test cleared it
+        self.receipt_lost = asyncio.Event()  # set at the first lost receipt after a test cleared it
         self.port = 0
 
     async def __aenter__(self) -> Self:

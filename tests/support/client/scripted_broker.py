@@ -1,4 +1,4 @@
-"""A broker that says exactly what a test tells it to say, when it is told."""
+"""A broker that sends exactly the bytes of a test's script."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TANDEMMQ = "TandemMQ"
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What the client sent."""
+    """A frame of the client."""
 
     command: str
     headers: dict[str, str]
@@ -26,12 +26,12 @@ class Frame:
 
     @property
     def receipt(self) -> bytes:
-        """Its RECEIPT."""
+        """Return the RECEIPT for this frame."""
         return f"RECEIPT\nreceipt-id:{V12.escape(self.headers['receipt'])}\n\n\0".encode()
 
 
 class Peer:
-    """One client's connection, from the broker's side."""
+    """The broker's side of one client's connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -40,7 +40,7 @@ class Peer:
         self.beats = 0
 
     async def read(self) -> Frame:
-        """The next frame. EOFError when the client hung up."""
+        """Return the next frame. EOFError: the client closed the connection."""
         while (found := self._parser.next_frame()) is None:
             if self._parser.data:
                 continue
@@ -52,20 +52,20 @@ class Peer:
         return Frame(*found)
 
     async def expect(self, *commands: str) -> Frame:
-        """The next frame, which has the last of these commands after the others."""
+        """Read frames with these commands in this order; return the last one."""
         for command in commands:
             frame = await self.read()
             assert frame.command == command, frame
         return frame
 
     async def greeted(self) -> Frame:
-        """Read the CONNECT; what comes next is STOMP 1.2."""
+        """Read CONNECT; the following frames are STOMP 1.2."""
         frame = await self.expect("CONNECT")
         self._parser.dialect = V12
         return frame
 
     async def welcome(self, server: str = TANDEMMQ, heart_beat: str = "0,0") -> Frame:
-        """Read the CONNECT and answer it."""
+        """Read CONNECT and answer it."""
         frame = await self.greeted()
         self.write(f"CONNECTED\nversion:1.2\nserver:{server}\nheart-beat:{heart_beat}\n\n\0".encode())
         return frame
@@ -74,7 +74,7 @@ class Peer:
         self._writer.write(data)
 
     async def trickle(self, data: bytes) -> None:
-        """Write byte by byte, each in a packet of its own."""
+        """Write single bytes, each in a separate packet."""
         for at in range(len(data)):
             self._writer.write(data[at : at + 1])
             await self._writer.drain()
@@ -85,7 +85,7 @@ class Peer:
         self.write(f"ERROR\nmessage:{message}\n{about}\n{message}, at length\n\0".encode())
 
     async def close(self) -> None:
-        """Hang up after what was written."""
+        """Close the connection after the written data."""
         self._writer.close()
         try:
             await self._writer.wait_closed()
@@ -97,7 +97,7 @@ Script = Callable[[Peer], Awaitable[None]]
 
 
 class ScriptedBroker:
-    """Listens on a port of its own; the n-th connection follows the n-th script, and later ones are turned away."""
+    """Listen on a free port. The n-th connection follows the n-th script; further connections are refused."""
 
     def __init__(self, *scripts: Script) -> None:
         self.scripts = list(scripts)
@@ -146,7 +146,7 @@ class ScriptedBroker:
 
 
 def confirming(count: int | None = None, server: str = TANDEMMQ) -> Script:
-    """A script that confirms all that asks for it; after ``count`` SENDs it hangs up."""
+    """Return a script that answers each request for a receipt, and closes the connection after ``count`` SENDs."""
 
     async def script(peer: Peer) -> None:
         await peer.welcome(server)

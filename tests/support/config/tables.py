@@ -1,4 +1,4 @@
-"""The tables of the documentation that say what the code says: docs/settings.md, kahadb-settings.md, policies.md,
+"""Tables of the documentation that are generated from the code: docs/settings.md, kahadb-settings.md, policies.md,
 metrics.md and logging.md. ``make lists`` writes them (tests/support/lists.py).
 """
 
@@ -21,12 +21,12 @@ from tandemmq.config.show import lists_in, toml, value_of
 from tandemmq.config.store import FilteredStoreSettings, StoreOptions
 from tandemmq.config.units import unit_of
 
-#: Of a connector's URI, which has no default.
+#: Text for a connector's URI, which has no default.
 _EXAMPLE: Final = "stomp://127.0.0.1:61613"
 
 
 def settings_table() -> str:
-    """Every setting, its default, unit and meaning, as Markdown; docs/settings.md holds it."""
+    """Return all settings with default, unit and meaning, as Markdown for docs/settings.md."""
     lines = ["| key | default | unit | meaning |", "| --- | --- | --- | --- |"]
     for section in Settings.model_fields:
         if section not in TABLE_LISTS:
@@ -57,22 +57,22 @@ def _default(value: object, field: FieldInfo) -> str:
 
 
 def kahadb_tables() -> str:
-    """What becomes of each of ActiveMQ's settings of a store, as Markdown; docs/kahadb-settings.md holds it."""
+    """Return the treatment of each of ActiveMQ's store settings, as Markdown for docs/kahadb-settings.md."""
     return _property_tables(PROPERTIES)
 
 
 def policy_tables() -> str:
-    """The same of its policyEntry's; docs/policies.md holds it."""
+    """Return the same for the attributes of policyEntry, for docs/policies.md."""
     return _property_tables(policy_entries.GROUPS)
 
 
 def leveldb_tables() -> str:
-    """The same of its Replicated LevelDB Store's; docs/replication.md holds it."""
+    """Return the same for the Replicated LevelDB Store, for docs/replication.md."""
     return _property_tables(leveldb_properties.GROUPS)
 
 
 def metric_tables() -> str:
-    """Every metric, as Markdown; docs/metrics.md holds it."""
+    """Return all metrics, as Markdown for docs/metrics.md."""
     lines: list[str] = []
     for group, metrics in (GROUPS | {"Single destinations": (LEFT_OUT, *OF_DESTINATIONS)}).items():
         lines += [f"### {group}", "", "| metric | kind | unit | meaning |", "| --- | --- | --- | --- |"]
@@ -84,7 +84,7 @@ def metric_tables() -> str:
 
 
 def event_table() -> str:
-    """Every event of the log, as Markdown; docs/logging.md holds it."""
+    """Return all events of the log, as Markdown for docs/logging.md."""
     rows = [f"| `{name}` | {meaning} |" for name, meaning in log_events.MEANINGS.items()]
     return "\n".join(["| event | meaning |", "| --- | --- |", *rows]) + "\n"
 

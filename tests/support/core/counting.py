@@ -1,4 +1,4 @@
-"""A count of calls: the bound of a step is counted, not timed."""
+"""Counts of calls, to check the bound of a step without measuring time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> Times
 
 
 def count_reads(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> Times:
-    """Count how often an attribute is read, of all objects of a class with slots."""
+    """Count the reads of an attribute, for all objects of a class with slots."""
     times, slot = Times(), getattr(owner, name)
 
     def counted(instance: Any) -> Any:

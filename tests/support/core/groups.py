@@ -1,4 +1,4 @@
-"""What tests ask of message groups."""
+"""Queries of tests about message groups."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from tandemmq.broker.core.queue.groups import Groups
 
 
 def owned(groups: Groups) -> set[str]:
-    """The groups that have an owner."""
+    """Return the groups that have an owner."""
     return {name for name, group in groups._groups.items() if group.owner in groups._owned}

@@ -1,4 +1,4 @@
-"""Where deliveries of a core's tests go: nowhere."""
+"""An outlet for tests of the core, which discards deliveries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Outlet:
     session: Any = None
 
     def __init__(self, memory: Memory | None = None) -> None:
-        """``memory``: the one in which it is held back; None: there is plenty."""
+        """``memory``: the memory that limits it; None: no limit."""
         self.is_writable = True
         self.holder = Holder(memory or Memory(1 << 40))
 

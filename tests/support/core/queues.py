@@ -1,4 +1,4 @@
-"""A queue without an engine, the store behind it, and consumers by name."""
+"""A queue without an engine, with a store in memory, and consumers by name."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tests.support.core.outlet import Outlet
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
-SIZE = 10  # of each message, for the store
+SIZE = 10  # size of each message for the store
 
 
 class Colour:
-    """A selector of messages by their type; counts what it is asked."""
+    """A selector of messages by type, which counts its calls."""
 
     is_cheap = True
 
@@ -37,7 +37,7 @@ def message(name: str, kind: str | None = None, *, persistent: bool = True, **fi
 
 
 class StoredQueue:
-    """``owner`` 0: a queue that is only in memory. Its store has what was sent and not settled, by key."""
+    """``owner`` 0: a queue only in memory. Its store has the messages that are sent and not settled, by key."""
 
     def __init__(self, owner: int = 1, *, is_prioritized: bool = False, **settings: int) -> None:
         self.share = Share(Memory(1 << 30))
@@ -62,14 +62,14 @@ class StoredQueue:
             self.queue.add(each, key, key >> 32, SIZE)
 
     def read(self, page: Page) -> tuple[list[PagedMessage], bool]:
-        """What a store would read for it, and whether there is no more."""
+        """Return the page that a store would read, and whether it is the last one."""
         found = [self.stored[key] for key in sorted(self.stored) if key > page.after]
         if page.priority is not None:
             found = [each for each in found if each.message.priority == page.priority]
         return found[: page.count], len(found) <= page.count
 
     def out(self) -> list[tuple[str, str]]:
-        """Who got what, until nothing moves."""
+        """Deliver until nothing changes; return the pairs of consumer and message."""
         got: list[tuple[str, str]] = []
         while True:
             deliveries = self.queue.dispatch(0)

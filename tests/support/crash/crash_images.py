@@ -1,12 +1,12 @@
-"""What a disk may hold after the power went: the legal images after each prefix of a record.
+"""The possible contents of a disk after a power loss: the legal images after each prefix of a record.
 
 The model is that of ALICE, as strict as POSIX lets a file system be:
 
-- What a sync covered is there. A sync that failed covers nothing, and no later one makes up for it: the kernel has
-  marked those pages clean.
-- Of the writes of a file that no sync covers, any subset is there, in any order; one of them may be torn, at sectors.
-- Of what was done to the names of a directory after its last sync, any prefix is there; other directories
-  are independent of it, but a rename from one into another happens in both or in neither.
+- Data covered by a sync is present. A failed sync covers nothing, and no later one covers this data: the kernel has
+  marked the pages clean.
+- Of the writes of a file that no sync covers, any subset is present, in any order; one of them may be torn, at sectors.
+- Of the changes to the names of a directory after its last sync, any prefix is present. Directories are independent of
+  each other, except that a rename from one into another happens in both or in neither.
 
 So an image is one choice for each file and each directory. Three bounds, named below, keep their number finite in
 practice; a record that reaches one is said to be ``capped``.
@@ -25,21 +25,21 @@ from itertools import combinations, pairwise, product
 from tests.support.crash.recording_disk import ROOT, Event, Link, Move, Sync, Truncate, Unlink, Write
 
 SECTOR_BYTES = 512
-# How a write of n sectors can be torn: which of them are there. A disk writes them in no order that we may rely on.
+# How a write of n sectors can be torn: the sectors that are present. A disk writes them in any order.
 TEARS: dict[str, Callable[[int], Iterable[int]]] = {
     "first sector only": lambda n: (0,),
     "all but the last sector": lambda n: range(n - 1),
     "middle sectors missing": lambda n: (0, n - 1),
     "last sector only": lambda n: (n - 1,),
 }
-LENGTH_ONLY = "no bytes, but the length"  # the file is as long as if it were there
-# Writes of one file that are torn in the same image; the others of it are there as a whole, or not at all.
+LENGTH_ONLY = "no bytes, but the length"  # the file has the length that it would have with the bytes
+# Maximum number of torn writes of one file in the same image; its other writes are complete or missing.
 TORN_AT_ONCE = 1
-# Different contents of one file at one moment; beyond it a seeded sample of the choices is taken.
+# Maximum number of contents of one file at one moment; above it a seeded sample is taken.
 FILE_IMAGES_MAX = 128
-# Different images at one moment; likewise.
+# Maximum number of images at one moment; above it likewise.
 MOMENT_IMAGES_MAX = 2048
-# Of random images this share has lost no name at all.
+# Share of random images that have lost no name.
 SHARE_OF_ALL_NAMES = 0.5
 
 Name = Link | Unlink | Move
@@ -47,7 +47,7 @@ Name = Link | Unlink | Move
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a file may hold. ``story`` says what was lost of it."""
+    """A possible content of a file. ``story``: what it has lost."""
 
     digest: bytes
     data: bytes
@@ -56,9 +56,9 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Contents by path, None for a directory. Two are equal when they hold the same, however they came about.
+    """Contents by path, None for a directory. Two images are equal if their contents are.
 
-    ``second_names`` are paths of files that have another one before, and which: there is one content for both.
+    ``second_names``: further paths of a file, with its first path; both have one content.
     """
 
     entries: tuple[tuple[str, Content | None], ...]
@@ -80,7 +80,7 @@ class Image:
         return "; ".join([*lost, *([self.names_lost] if self.names_lost else [])]) or "everything is there"
 
     def put(self, directory: str) -> None:
-        """Make it below ``directory``, which must exist."""
+        """Write the image into ``directory``, which must exist."""
         first_names = dict(self.second_names)
         for path, content in self.entries:
             target = os.path.join(directory, path)
@@ -96,11 +96,11 @@ class Image:
 
 @dataclass(slots=True)
 class _File:
-    """``sure``, and then ``operations``, each with whether a sync covered it."""
+    """A file: its durable content ``sure``, and the later ``operations``, each with whether a sync covered it."""
 
     sure: bytes = b""
     operations: list[tuple[Write | Truncate, bool]] = field(default_factory=list)
-    failed: int = 0  # so many of the first operations that no sync covers will never be covered
+    failed: int = 0  # number of the first operations that no later sync covers, because a sync failed
     contents: list[Content] | None = None
 
 
@@ -112,7 +112,7 @@ class _Directory:
 
 
 class Disk:
-    """Takes events, and tells at each moment what the disk may hold if the power goes now."""
+    """Takes events, and returns at each moment the possible contents of the disk after a power loss."""
 
     def __init__(self, dice: random.Random) -> None:
         self.dice = dice
@@ -120,7 +120,7 @@ class Disk:
         self._files: dict[int, _File] = {}
         self._directories: dict[int, _Directory] = {ROOT: _Directory()}
 
-    # ---- what happens
+    # ---- events
 
     def apply(self, event: Event) -> None:
         if isinstance(event, Write | Truncate):
@@ -159,7 +159,7 @@ class Disk:
             file.sure = _applied(file.sure, file.operations.pop(0)[0], None)
 
     def _settle(self, node: int) -> None:
-        """All that was done to the names of a directory is durable; and so is the other half of each rename."""
+        """Make all changes to the names of a directory durable, and the other half of each rename."""
         changes, self._directories[node].changes = self._directories[node].changes, []
         names = self._directories[node].sure
         for change in changes:
@@ -173,10 +173,10 @@ class Disk:
                         _rename(self._directories[other].sure, other, earlier)
                     del pending[:upto]
 
-    # ---- what may be left
+    # ---- possible images
 
     def images(self) -> Iterator[Image]:
-        """The images that are possible now, at most MOMENT_IMAGES_MAX; some may be equal."""
+        """Yield the images that are possible now, at most MOMENT_IMAGES_MAX; some may be equal."""
         for names, lost in self._namings():
             visible = list(self._walk(names, ROOT, ""))
             nodes = list(dict.fromkeys(node for _, node in visible if node is not None))
@@ -184,7 +184,7 @@ class Disk:
                 yield _image(visible, dict(zip(nodes, choice, strict=True)), lost)
 
     def image(self) -> Image:
-        """One of the images that are possible now, by the dice; without looking at all of them."""
+        """Return a random one of the images that are possible now, without computing all of them."""
         nodes = list(self._directories)
         while True:
             lengths = [self.dice.randint(0, len(self._directories[node].changes)) for node in nodes]
@@ -198,7 +198,7 @@ class Disk:
         return _image(visible, {node: self._random_content(node) for _, node in visible if node is not None}, lost)
 
     def _namings(self) -> Iterator[tuple[dict[int, dict[str, int]], str]]:
-        """What the directories may hold, and in words what was lost."""
+        """Yield the possible names in all directories, with a description of what is lost."""
         nodes = list(self._directories)
         for lengths in product(*(range(len(self._directories[node].changes) + 1) for node in nodes)):
             found = self._naming(dict(zip(nodes, lengths, strict=True)))
@@ -206,7 +206,8 @@ class Disk:
                 yield found
 
     def _naming(self, lengths: dict[int, int]) -> tuple[dict[int, dict[str, int]], str] | None:
-        """With so many of each directory's unsynced changes; None if that would tear a rename apart."""
+        """Return the names after this number of each directory's unsynced changes; None if this would split a
+        rename."""
         kept = {node: self._directories[node].changes[:length] for node, length in lengths.items()}
         names = {node: dict(directory.sure) for node, directory in self._directories.items()}
         lost: list[str] = []
@@ -234,7 +235,7 @@ class Disk:
             fates = list(_fates([file.operations[number][0] for number in unsure]))
             if len(fates) > FILE_IMAGES_MAX:
                 self.is_capped = True
-                # The first is the one where all is there, the second where nothing is.
+                # First the one with all changes, then the one with none.
                 fates = fates[:2] + self.dice.sample(fates[2:], FILE_IMAGES_MAX - 2)
             contents = (_content(file, dict(zip(unsure, fate, strict=True))) for fate in fates)
             file.contents = list({content.digest: content for content in contents}.values())
@@ -243,7 +244,7 @@ class Disk:
     def _random_content(self, node: int) -> Content:
         file = self._files[node]
         unsure = [number for number, (_, is_sure) in enumerate(file.operations) if not is_sure]
-        share = self.dice.choice((0.0, 0.5, 0.9, 1.0))  # of the writes that made it
+        share = self.dice.choice((0.0, 0.5, 0.9, 1.0))  # share of the writes that are present
         fate = {number: WHOLE if self.dice.random() < share else DROPPED for number in unsure}
         if unsure and self.dice.random() < 0.5:
             torn = self.dice.choice(unsure)
@@ -251,7 +252,7 @@ class Disk:
         return _content(file, fate)
 
     def _bounded(self, choices: list[list[Content]], limit: int) -> Iterator[tuple[Content, ...]]:
-        """All combinations, or a sample of so many."""
+        """Yield all combinations, or a sample of ``limit`` of them."""
         count = 1
         for choice in choices:
             count *= len(choice)
@@ -279,7 +280,7 @@ DROPPED = "dropped"
 
 
 def _content(file: _File, fate: dict[int, str]) -> Content:
-    """The file with this fate of each of its operations that no sync covers."""
+    """Return the content with this fate of each operation that no sync covers."""
     data = file.sure
     for number, (operation, _) in enumerate(file.operations):
         chosen = fate.get(number, WHOLE)
@@ -289,7 +290,7 @@ def _content(file: _File, fate: dict[int, str]) -> Content:
 
 
 def _fates(operations: list[Write | Truncate]) -> Iterator[tuple[str, ...]]:
-    """Whole or dropped for each, and one or none of them torn; first that all is there, then that nothing is."""
+    """Yield fates: complete or missing for each operation, at most one torn; first all complete, then all missing."""
     if not operations:
         yield ()
         return
@@ -317,7 +318,7 @@ def _tears(operation: Write | Truncate) -> list[str]:
 
 @cache
 def _sectors(offset: int, length: int) -> tuple[tuple[int, int], ...]:
-    """The parts of a write that are sectors by themselves."""
+    """Return the parts of a write that are in separate sectors."""
     cuts = [offset, *range((offset // SECTOR_BYTES + 1) * SECTOR_BYTES, offset + length, SECTOR_BYTES), offset + length]
     return tuple(pairwise(cuts))
 
@@ -339,7 +340,7 @@ def _applied(content: bytes, operation: Write | Truncate, tear: str | None) -> b
 
 
 def _rename(names: dict[str, int], directory: int, change: Name) -> None:
-    """Do to the names of one directory what is to be done there."""
+    """Apply a change to the names of one directory."""
     if isinstance(change, Link):
         names[change.name] = change.node
         return

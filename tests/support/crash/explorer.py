@@ -1,7 +1,7 @@
-"""Opens what a crash may leave, and holds the store to its word; then crashes the recovery, too.
+"""Opens the images that a crash may leave, checks the store's promises, and then crashes the recovery, too.
 
-``explore`` finds every image that a recorded life may leave, and what each of them must hold. A ``Judge`` opens one and
-says whether it does. Images lie in memory, and are opened in a tmpfs where there is one.
+``explore`` finds all images that a recorded life may leave, and the allowed states of each. A ``Judge`` opens an image
+and checks it. Images are in memory, and are opened in a tmpfs if there is one.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from tests.support.crash.recording_disk import Event, Note, RecordingDisk
 from tests.support.store.store_harness import Q, Term
 
 TMPFS = "/dev/shm"
-# One image in so many is lived on with until its files are gone, and then opened without an index.
+# One image out of this number is used further until its files are reclaimed, and then opened without an index.
 LIVES_ON_EVERY = 4
 ROUNDS_OF_FILLER = 6
-# What a pipe takes while nobody reads it, shared by all processes.
+# Bytes that a pipe holds without a reader, shared by all processes.
 FAILURE_CHARACTERS_MAX = 8_000
 FILLER = Destination(DestinationKind.QUEUE, "filler")
 
 
 @dataclass(slots=True)
 class Candidate:
-    """An image, and the states that it may hold: it may be left at several moments, and has to suit all of them."""
+    """An image and its allowed states. It may be left at several moments, and must be allowed at all of them."""
 
     image: Image
     allowed: frozenset[State]
@@ -46,7 +46,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class Exploration:
-    """``images`` counts what the moments have; ``candidates`` are those of different content."""
+    """``images``: number of images of all moments; ``candidates``: those with different contents."""
 
     candidates: list[Candidate] = field(default_factory=list)
     images: int = 0
@@ -66,7 +66,8 @@ def explore(
     before: frozenset[State] = frozenset([()]),
     ledger_of: Callable[[frozenset[State]], Ledger] = Ledger,
 ) -> Exploration:
-    """All images that a power loss after each event from ``start`` on may leave. ``before``: what held at the start."""
+    """Return all images that a power loss after each event from ``start`` on may leave. ``before``: the state at the
+    start."""
     disk, ledger, found = Disk(dice), ledger_of(before), Exploration()
     known: dict[bytes, Candidate] = {}
     now: list[Candidate] = []
@@ -100,7 +101,7 @@ def explore(
 def sampled(
     events: Sequence[Event], start: int, count: int, dice: random.Random, *, must_last: bool = True
 ) -> Iterator[Candidate]:
-    """``count`` images at random moments, for lives too long to enumerate."""
+    """Yield ``count`` images of random moments, for lives too long to enumerate."""
     moments = sorted(dice.randrange(start, len(events) + 1) for _ in range(count))
     disk, ledger = Disk(dice), Ledger(must_last=must_last)
     for number, event in enumerate([*events, None]):
@@ -114,7 +115,7 @@ def sampled(
 
 @dataclass(frozen=True, slots=True)
 class StoreKind:
-    """What lives in a directory: how it is opened, with and without its promises being noted, and what it promises."""
+    """A kind of store: how it is opened, with and without a record of its promises, and what it promises."""
 
     open: Callable[[str, str, StoreSettings], Term]
     begin: type[PromisingTerm]
@@ -125,14 +126,14 @@ ONE_STORE = StoreKind(Term, PromisingTerm, Ledger)
 
 
 def index_directories(directory: str) -> list[str]:
-    """Where the indexes of the brokers are, of one store or of several."""
+    """Return the directories of the brokers' indexes, of one store or of several."""
     return glob.glob(f"{directory}/index") + glob.glob(f"{directory}/*/index")
 
 
 class Judge:
-    """Opens images below ``scratch`` with a store of these settings, as one of these brokers after the other.
+    """Opens images in ``scratch`` with a store of these settings, as these brokers in turn.
 
-    ``also`` is asked of the directory, as the crash left it and in the end: it asserts what else must hold.
+    ``also``: further checks of the directory, called after the crash and at the end.
     """
 
     def __init__(
@@ -151,9 +152,9 @@ class Judge:
         self.opened = 0
 
     def hold(self, candidate: Candidate, *, has_index: bool = True) -> State:
-        """Open the image and check everything that is promised; what it holds. ``has_index``: or is it lost, too?
+        """Open the image, check all promises, and return its state. ``has_index`` False: without the index.
 
-        It is opened twice, the second time by another broker, which must find the same and be able to go on.
+        It is opened twice, the second time by another broker, which must find the same and be able to continue.
         """
         with self._directory(candidate, has_index) as directory:
             first = self._open(directory, self.brokers[self.opened % len(self.brokers)], candidate.allowed)
@@ -171,11 +172,11 @@ class Judge:
                 self._open(directory, "c", frozenset([drained(state, kept)])).close()
             self._sound(directory, "after it was opened twice")
             names = [name for place in index_directories(directory) for name in os.listdir(place)]
-            assert not [name for name in names if ".aside-" in name], "an index is set aside"
+            assert not [name for name in names if ".aside-" in name], "an index is moved away"
         return state
 
     def recovery(self, candidate: Candidate, *, has_index: bool = True) -> RecordingDisk:
-        """Open the image and record that: what a crash in the middle may leave is to be explored like a life."""
+        """Open the image and record this, so that a crash during the recovery can be explored like a life."""
         with self._directory(candidate, has_index) as directory:
             disk = RecordingDisk(directory)
             term = self.store_kind.begin(directory, self.brokers[self.opened % len(self.brokers)], self.settings, disk)
@@ -193,7 +194,7 @@ class Judge:
         return term
 
     def _go_on(self, term: Term) -> None:
-        """A store that was recovered takes and forgets messages, and ends in good order."""
+        """Check that a recovered store stores and removes messages, and stops normally."""
         try:
             added = term.add_durably(1)
             before = len(term.durable_operations)
@@ -205,9 +206,10 @@ class Judge:
         term.close()
 
     def _live_on(self, term: Term) -> str:
-        """Everything is acknowledged, but what one owner has, and files come and go; whose it is, empty for nobody's.
+        """Acknowledge all messages except those of one owner, while files are created and reclaimed. Return the owner;
+        empty if there is none.
 
-        Nothing of the others may be there again, though that one may hold a file that held theirs.
+        No message of the others may come back, although a file of this owner may contain theirs.
         """
         owners = [*term.owners, None]
         kept = owners[self.opened // LIVES_ON_EVERY % len(owners)]
@@ -252,7 +254,7 @@ class Judge:
             for place in index_directories(directory):
                 for data in glob.glob(f"{place}/*/db.data"):
                     with Index.open(os.path.dirname(data)) as index:
-                        assert not index.needs_free_page_recovery, "the crash costs a walk through the pages"
+                        assert not index.needs_free_page_recovery, "after the crash all pages are read"
             yield directory
         except BaseException as error:
             error.add_note(f"after event {candidate.moment}, index {'there' if has_index else 'lost'}")
@@ -271,11 +273,11 @@ def _lose_indexes(directory: str) -> None:
 
 
 def hold_all(judge: Judge, images: Sequence[tuple[Candidate, bool]]) -> None:
-    """Each candidate, with its index or without, opened by as many processes as there are processors.
+    """Open each candidate, with or without its index, in as many processes as there are processors.
 
-    Raises AssertionError with what the first of them found. ``judge.opened`` counts them afterwards.
+    Raises AssertionError with the first problem. ``judge.opened``: number of opened images.
     """
-    fork = multiprocessing.get_context("fork")  # so that nobody copies the images
+    fork = multiprocessing.get_context("fork")  # so that the images are not copied
     count = min(len(os.sched_getaffinity(0)), len(images))
     failures = fork.SimpleQueue()
 
@@ -302,7 +304,7 @@ def hold_all(judge: Judge, images: Sequence[tuple[Candidate, bool]]) -> None:
 
 @contextmanager
 def scratch_directory() -> Iterator[str]:
-    """A place where syncs cost nothing, if there is one."""
+    """Yield a temporary directory, in a tmpfs if there is one, where syncs are free."""
     with tempfile.TemporaryDirectory(
         prefix="tandemmq-crash-", dir=TMPFS if os.access(TMPFS, os.W_OK) else None
     ) as directory:

@@ -1,7 +1,8 @@
-"""Recorded disks one of whose calls fails: once, or from then on, as when a volume is cut off or a process killed.
+"""Recorded disks with a call that fails once, or with all calls failing from then on, as after the loss of a volume or
+the kill of a process.
 
-``FailingDisk`` counts the calls, ``MortalDisk`` knows the one at which its process is killed, ``SleepingDisk`` the one
-before which it is stopped for a while.
+``FailingDisk`` fails a call by its number; ``MortalDisk`` kills its process at a call; ``SleepingDisk`` stops it for a
+while before a call.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from tests.support.crash.recording_disk import RecordingDisk, Sync
 from tests.support.journal.recorded_steps import HasSteps
 
-# What changes something, makes it durable, or opens it. Everything else goes to the disk as it is.
+# Calls that change, sync or open a file. All others are passed to the disk.
 CALLS = (
     "open", "pwrite", "fsync", "fdatasync", "link", "unlink", "replace", "rename", "ftruncate", "makedirs", "mkdir",
 )  # fmt: skip
@@ -35,7 +36,7 @@ class Failure(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Noted on the disk when the call fails. ``node`` and ``path`` are the file's, as far as the call has one."""
+    """Event of a failed call. ``node`` and ``path``: the call's file, if it has one."""
 
     call: str
     node: int | None
@@ -43,7 +44,7 @@ class Failed:
 
 
 class Watched(HasSteps):
-    """``disk``, where ``_watched`` stands around each call of CALLS."""
+    """``disk`` with ``_watched`` around each call of CALLS."""
 
     disk: Any
 
@@ -56,10 +57,10 @@ class Watched(HasSteps):
 
 
 class FailingDisk(Watched):
-    """The ``fail_at``-th of the calls of ``counted`` fails with this errno (``number``); 0: none does. ``failed`` says
-    which it was.
+    """The ``fail_at``-th of the calls of ``counted`` fails with the errno ``number``; 0: none fails. ``failed``: the
+    failed call.
 
-    A write that fails leaves half of its bytes, as a torn one; what a failed sync was to make durable never is.
+    A failed write leaves half of its bytes, like a torn one; the data of a failed sync never becomes durable.
     """
 
     def __init__(
@@ -112,10 +113,10 @@ class FailingDisk(Watched):
 
 
 class MortalDisk(Watched):
-    """The process is killed before or right after a call, and makes none from then on.
+    """The process is killed before or directly after a call, and makes no further calls.
 
-    ``before`` and ``after`` are asked of each call of CALLS: its name, and the path that it is about; of a link, the
-    new name. Nobody dies while ``is_safe``.
+    ``before`` and ``after`` are called for each call of CALLS, with its name and its path; for a link, the new name.
+    There is no kill while ``is_safe``.
     """
 
     def __init__(
@@ -149,9 +150,9 @@ class MortalDisk(Watched):
 
 
 class SleepingDisk(Watched):
-    """``fall_asleep`` lets the process stand still before the next call of CALLS that ``before`` names (as above).
+    """``fall_asleep`` stops the process before the next call of CALLS that ``before`` selects (as above).
 
-    Until ``wake``: what it was about to do it does then, whatever happened meanwhile.
+    At ``wake`` it makes this call, whatever happened in the meantime.
     """
 
     def __init__(self, disk: RecordingDisk | MortalDisk, before: Callable[[str, str], bool]) -> None:
@@ -162,12 +163,12 @@ class SleepingDisk(Watched):
         self._wakes = threading.Event()
 
     def fall_asleep(self, act: Callable[[], object]) -> None:
-        """``act`` leads to the call; on return the process stands before it."""
+        """Run ``act``, which makes the call; return when the process has stopped before it."""
         self._sleeps.clear()
         self._wakes.clear()
         self._is_tired = True
         act()
-        assert self._sleeps.wait(SLEEP_SECONDS_MAX), "it came to the call"
+        assert self._sleeps.wait(SLEEP_SECONDS_MAX), "the call is reached"
 
     @property
     def is_asleep(self) -> bool:
@@ -181,13 +182,13 @@ class SleepingDisk(Watched):
             if self._is_tired and self._before(call, _path_of(self.disk, call, arguments)):
                 self._is_tired = False
                 self._sleeps.set()
-                assert self._wakes.wait(SLEEP_SECONDS_MAX), "somebody wakes it"
+                assert self._wakes.wait(SLEEP_SECONDS_MAX), "it is woken"
             return real(*arguments, **keywords)
 
         return watched
 
 
 def _path_of(disk: Any, call: str, arguments: tuple[Any, ...]) -> str:
-    """What a call is about; of a link or a renaming the new name."""
+    """Return the path of a call; for a link or a rename the new name."""
     about = arguments[1] if call in ("link", "replace", "rename") else arguments[0]
     return str(disk.name_of(about)) if isinstance(about, int) else os.path.relpath(about, disk.root)

@@ -1,4 +1,4 @@
-"""Clients of MQTT that keep to the rules across connections and terms, and note what they were promised."""
+"""MQTT clients that follow the rules across connections and terms, and record what the broker confirmed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.crash.mqtt_promises import UNSURE_SECONDS, Promises, Publishe
 from tests.support.crash.mqtt_term import MqttTerm
 from tests.support.protocols.mqtt.client_packets import ServerPacket, decode_all, encode
 
-# Few, so that each is used again soon.
+# Few packet ids, so that each is used again soon.
 PACKET_IDS = 5
 UNCONFIRMED_MAX = 3
 NEVER = float("inf")
@@ -56,7 +56,8 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """``how``: cut, left, left with will, taken over. ``is_clean``: it comes back to a new session."""
+    """An end of a connection. ``how``: cut, left, left with will, taken over. ``is_clean``: the client returns with a
+    new session."""
 
     how: str
     away: float = 0.0
@@ -67,7 +68,7 @@ Act = Say | Want | Leave | Go
 
 
 class Device:
-    """One client id. ``expiry``: of its session, in seconds."""
+    """The client of one client id. ``expiry``: session expiry interval in seconds."""
 
     def __init__(
         self,
@@ -93,15 +94,15 @@ class Device:
         self._term: MqttTerm | None = None
         self._is_greeted = False
         self._is_clean = False
-        self._has_session: bool | None = False  # None: it cannot know
+        self._has_session: bool | None = False  # None: unknown
         self._left_at = 0.0
         self._subscribed: dict[str, Subscribed] = {}
         self._asked: tuple[int, Want | Leave] | None = None
         self._sent: dict[int, Published] = {}  # by packet id
-        self._received: set[int] = set()  # those for which PUBREC came
-        self._seen: dict[int, str] = {}  # of QoS 2 that came, payloads by packet id
+        self._received: set[int] = set()  # packet ids with a PUBREC
+        self._seen: dict[int, str] = {}  # received QoS 2 payloads by packet id
         self._seen_here: set[int] = set()  # on this connection
-        self._open: set[int] = set()  # packet ids of what came on this connection and was not answered to its end
+        self._open: set[int] = set()  # packet ids that came on this connection, with an incomplete exchange
         self._unsaid: list[Packet] = []
         self._last_id = 0
         promises.join(client_id)
@@ -112,25 +113,25 @@ class Device:
 
     @property
     def is_done(self) -> bool:
-        """It is gone for good, or nothing is left to do and nothing that came is half done."""
+        """Return whether the client has left for ever, or has nothing more to do and no incomplete exchange."""
         if self._wire is None:
             return self.back_at == NEVER
         is_idle = not self._acts and not self._sent and self._asked is None and not self._unsaid and not self._seen
         return is_idle and self._is_greeted
 
     def has(self, topic_filter: str) -> bool:
-        """Whether that was granted."""
+        """Return whether this subscription is confirmed."""
         return topic_filter in self._subscribed and self._subscribed[topic_filter].granted_at > 0
 
     def filters_at(self, now: float) -> set[str] | None:
-        """What its session has; None: that is over."""
+        """Return the filters of its session; None if the session has ended."""
         is_over = self._wire is None and now - self._left_at > max(self._expiry, GRACE_SECONDS) + UNSURE_SECONDS
         return None if is_over else set(self._subscribed)
 
-    # ---- what it does
+    # ---- actions
 
     def step(self, term: MqttTerm, dice: random.Random) -> None:
-        """One thing. What comes of it is heard later."""
+        """Make one action. Its answers are read later."""
         if self._wire is None:
             self._connect(term)
         elif not self._is_greeted:
@@ -176,7 +177,7 @@ class Device:
         self._wire.arrive(encode(connect, self._version))
 
     def _look_at_time(self, term: MqttTerm, now: float) -> None:
-        """Whether its session is over by now."""
+        """Check whether its session has expired by now."""
         away = now - self._left_at
         if away > self._expiry - UNSURE_SECONDS:
             in_this_term = now - max(self._left_at, term.began)
@@ -259,7 +260,7 @@ class Device:
             self.wills.ended(how, now)
 
     def broker_died(self, now: float, dice: random.Random) -> None:
-        """Its last words came, or did not."""
+        """The broker was killed: the last packets of the client arrived, or not."""
         if self.wills is not None:
             self.wills.crashed(now)
         if self._wire is None:
@@ -270,18 +271,18 @@ class Device:
         self._over(now, "crash")
         if not was_greeted:
             has_session, is_clean = self._said_connect
-            if has_session is False:  # the one that may be there is new
+            if has_session is False:  # a session, if there is one, is new
                 self._begin_anew()
-            elif has_session is None:  # the one that may be there is the former or a new one: it begins another
+            elif has_session is None:  # a session, if there is one, may be the former or a new one: begin another
                 self._is_clean = True
             self._has_session = has_session if has_session and not is_clean else None
         stays_away = (self.wills is not None or self._expiry < 60) and dice.random() < 0.5
         self.back_at = now + (3 * GRACE_SECONDS if stays_away else 0)
 
-    # ---- what it hears
+    # ---- packets of the broker
 
     def hear(self) -> None:
-        """What it was told since."""
+        """Process the packets that came since the last call."""
         wire = self._wire
         if wire is None:
             return
@@ -343,7 +344,7 @@ class Device:
                 self._ask(act)
 
     def _begin_anew(self) -> None:
-        """Its session is gone, and with it what it was promised."""
+        """Begin a new session: the promises for the former one end."""
         for each in self._subscribed.values():
             each.has_ended = True
         self._subscribed.clear()

@@ -1,6 +1,6 @@
-"""A store with sessions of MQTT, over terms each of which ends by a write or a sync that fails.
+"""A store with MQTT sessions, over several terms. Each term ends by a failed write or sync.
 
-A life depends on its seed alone, up to the first failure: a write or sync is known by its number.
+Up to the first failure a life depends only on its seed, so a write or sync is identified by its number.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ WILLS = "wills/#"
 WILL_DELAY = 5
 GUEST_EXPIRY = 5
 STEPS_MAX = 3_000
-# Records of a session that its client ends when it comes again: that it is away, and that its will was told.
+# Records of a session that end when its client connects again: its absence, and its published will.
 WRITTEN_WHILE_AWAY_MAX = 2
 # Longer than any delay, grace or session here.
 LONG_SECONDS = 60.0
-# Until retained messages of a former term were read.
+# Time until the retained messages of a former term are read.
 LOADING_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The ``call``-th write or sync of a term fails in this way. ``loses_power``: what no sync covers may be lost."""
+    """The ``call``-th write or sync of a term fails in this way. ``loses_power``: data that no sync covers may be
+    lost."""
 
     call: int
     failure: Failure
@@ -53,16 +54,16 @@ class Crash:
 
 
 class World:
-    """``directory`` must exist. ``live`` makes the life, and judges it."""
+    """``directory`` must exist. ``live`` runs the life, and checks it."""
 
     def __init__(self, directory: str, seed: int) -> None:
-        self.calls: list[int] = []  # of each term
+        self.calls: list[int] = []  # number of each term
         self.failed: list[Failed | None] = []
         self.terms = 0
         self._scratch = directory
         self._stores = 0
         self._dice = dice = random.Random(seed)
-        self._chance = random.Random(seed + 1)  # of what follows from a failure
+        self._chance = random.Random(seed + 1)  # for choices after a failure
         self._now = BEGIN
         self._new_directory()
         self._disk = RecordingDisk(self._directory)
@@ -88,16 +89,16 @@ class World:
     # ---- terms
 
     def live(self, crashes: Sequence[Crash]) -> None:
-        """One term for each crash, and one that ends in order."""
+        """Run one term for each crash, and one that ends normally."""
         for crash in [*crashes, None]:
             if self._term(crash):
                 break
         else:
-            raise AssertionError("the last term ends in order")
+            raise AssertionError("the last term ends normally")
         self._judge()
 
     def _term(self, crash: Crash | None) -> bool:
-        """Whether it came to its end."""
+        """Run a term; return whether it reached its end."""
         standby, own = self._next_master()
         if crash is not None:
             own.fail_at, own.failure = crash.call, crash.failure
@@ -114,7 +115,7 @@ class World:
                 self._now = term.loop.time()
                 term.close()
         except (OSError, JournalError, IndexTrouble):
-            assert crash is not None, "nothing fails"
+            assert crash is not None, "no call fails"
             has_ended = False
         finally:
             self.calls.append(own.count)
@@ -138,7 +139,7 @@ class World:
             term.crash()
 
     def _next_master(self) -> tuple[Standby | None, FailingDisk]:
-        """Who followed, if there is one, with its disk; else one is to begin anew."""
+        """Return the standby, if there is one, and its disk; otherwise a new broker is started."""
         neighbour, self._neighbour = self._neighbour, None
         if neighbour is None:
             return None, FailingDisk(self._disk, 0, counted=WRITES_AND_SYNCS)
@@ -146,7 +147,7 @@ class World:
         return neighbour
 
     def _stand_by(self) -> None:
-        """Another broker does, or none."""
+        """Start a standby, or none."""
         if self._dice.random() < 0.5:
             other, own = self._other, FailingDisk(self._disk, 0, counted=WRITES_AND_SYNCS)
             self._neighbour = Standby(self._directory, self._index, other, SETTINGS, disk=own), own
@@ -160,7 +161,7 @@ class World:
         return f"{self._directory}/index"
 
     def _after(self, crash: Crash, failed: Failed | None) -> None:
-        """What is there for the next one."""
+        """Prepare the directory for the next broker."""
         is_failed_sync = failed is not None and failed.call in SYNCS and crash.failure is not Failure.KILLED
         if not crash.loses_power and not is_failed_sync:
             if self._neighbour is not None:
@@ -177,7 +178,7 @@ class World:
             image = left.image()
             self._new_directory()
             image.put(self._directory)
-        # Else the kernel wrote it in the end: what is there is there.
+        # Without a power loss the kernel writes all data in the end.
         self._disk = RecordingDisk(self._directory)
 
     def _sound(self) -> None:
@@ -187,7 +188,7 @@ class World:
     # ---- within a term
 
     def _go_on(self, term: MqttTerm) -> bool:
-        """Whether all was done that is to be done."""
+        """Return whether all actions are done."""
         dice = self._dice
         self._look_at_retained(term)
         for _ in range(STEPS_MAX):
@@ -223,7 +224,7 @@ class World:
             self._neighbour[0].follow()
 
     def _hear_all(self, term: MqttTerm) -> None:
-        """Until nothing more comes."""
+        """Process all packets of the clients until no more come."""
         while not term.is_lost:
             for device in self._devices:
                 device.hear()
@@ -236,7 +237,7 @@ class World:
 
     @verdict
     def _look_at_retained(self, term: MqttTerm) -> None:
-        """As a client without a session sees them."""
+        """Check the retained messages as a client without a session receives them."""
         probe = MqttWire(term, term.mqtt)
         if not term.is_lost:
             probe.arrive(_CONNECT)
@@ -251,10 +252,10 @@ class World:
         probe.close()
         term.turn()
 
-    # ---- the judgement
+    # ---- the final check
 
     def _judge(self) -> None:
-        """Of a life that is over: what was promised holds, and nothing is left that nobody needs."""
+        """Check after the life that the promises hold, and that no unneeded record is left."""
         self.promises.hold()
         self._wills.hold(self._now, self.promises.got["panel"])
         term = Term(self._directory, "judge", SETTINGS)
@@ -265,7 +266,7 @@ class World:
 
     @verdict
     def _hold_rest(self, owners: Sequence[Owner]) -> None:
-        """Messages are left where they are to be, and only there."""
+        """Check that messages are left only where they must be."""
         filters = {each.client_id: each.filters_at(self._now) for each in self._devices}
         records = {queue_of(name): 1 + len(each) for name, each in filters.items() if each is not None}
         kept = [topic for topic in self.promises.retained if self.promises.retained_now(topic) != {""}]
@@ -274,7 +275,7 @@ class World:
             what = f"{owner.destination}, {owner.client_id}, {owner.subscription_name}"
             if owner.subscription_name is not None and owner.client_id != SHARED:
                 wanted = filters[owner.client_id or ""] or set()
-                assert owner.subscription_name.partition(":")[2] in wanted, f"{what} is of no use"
+                assert owner.subscription_name.partition(":")[2] in wanted, f"{what} is not needed"
             found, count = owner.count, expected.pop(owner.destination, 0)
             if owner.destination == queue_of("lamp") and found:
                 found -= min(found - 1, WRITTEN_WHILE_AWAY_MAX)
@@ -282,11 +283,11 @@ class World:
         assert not any(expected.values()), expected
 
 
-# ---- what clients do
+# ---- actions of the clients
 
 
 def _panel(dice: random.Random) -> list[Act]:
-    """Sees all wills, and a subscription of it comes and goes."""
+    """A client that receives all wills, with a subscription that begins and ends."""
     acts: list[Act] = [Want("plant/b", 1), Want("state/+", dice.choice((1, 2))), Want("plant/a", 2)]
     dice.shuffle(acts)
     again: list[Act] = [
@@ -301,7 +302,7 @@ def _panel(dice: random.Random) -> list[Act]:
 
 
 def _meter(dice: random.Random) -> list[Act]:
-    """Publishes, and has things retained."""
+    """A client that publishes, also retained messages."""
     acts: list[Act] = []
     for _ in range(4):
         said: list[Act] = [Say("plant/a", 2), Say("plant/a", 2), Say("plant/b", dice.choice((1, 2)))]
@@ -312,7 +313,7 @@ def _meter(dice: random.Random) -> list[Act]:
 
 
 def _lamp(dice: random.Random) -> list[Act]:
-    """Has a will, and goes in each way; in the end for good."""
+    """A client with a will that leaves in every way; in the end for ever."""
     acts: list[Act] = [
         Go("cut", WILL_DELAY - 2), Go("cut", WILL_DELAY + 3), Go("taken over"), Go("left", WILL_DELAY + 3),
         Go("left with will", WILL_DELAY + 3), Go("cut"),
@@ -322,13 +323,13 @@ def _lamp(dice: random.Random) -> list[Act]:
 
 
 def _worker(dice: random.Random) -> list[Act]:
-    """The one member of a shared subscription."""
+    """The only member of a shared subscription."""
     want, *goes = Want("$share/crew/plant/a", 2), Go("cut", 1.0), Go("taken over"), Go("left", 1.0)
     return [want, *dice.sample(goes, 2)]
 
 
 def _guest(dice: random.Random) -> list[Act]:
-    """Its session ends while it is away, or because it begins another."""
+    """A client whose session ends during its absence, or because it begins another."""
     acts: list[Act] = [
         Want("plant/+", dice.choice((1, 2))),
         Go(dice.choice(("cut", "left")), 1.0),

@@ -1,6 +1,6 @@
-"""What a broker promised its clients of MQTT, by the packets that it answered with, and what follows from that.
+"""The promises of a broker to its MQTT clients, by its answers, and what must hold because of them.
 
-A moment is a number that grows with each packet; 0: it did not happen.
+A moment is a number that increases with each packet; 0: it did not happen.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from tandemmq.broker.mqtt.session_expiry import GRACE_SECONDS
 from tandemmq.broker.protocols.mqtt.topics import matches, share_of
 from tests.support.ci.verdicts import verdict
 
-# Beside a moment at which a timer is due nothing is told of it.
+# Nothing is demanded of a timer so close to the time at which it is due.
 UNSURE_SECONDS = 1.0
 
 
 @dataclass(slots=True, eq=False)
 class Published:
-    """``confirmed_at``: of PUBACK or PUBREC. ``may_repeat``: the session in which it was sent was lost before that."""
+    """``confirmed_at``: moment of PUBACK or PUBREC. ``may_repeat``: the session in which it was sent was lost
+    before."""
 
     payload: str
     topic: str
@@ -32,12 +33,12 @@ class Published:
 
 @dataclass(slots=True, eq=False)
 class Subscribed:
-    """``qos``: the lowest that was asked for. ``leaving_at``: of UNSUBSCRIBE, ``left_at`` of UNSUBACK."""
+    """``qos``: the lowest requested. ``leaving_at``: moment of UNSUBSCRIBE; ``left_at``: of UNSUBACK."""
 
     filter: str
     qos: int
     asked_at: int
-    asked: int = 0  # so often
+    asked: int = 0  # number of SUBSCRIBEs
     granted_at: int = 0
     leaving_at: int = 0
     left_at: int = 0
@@ -62,8 +63,8 @@ class Subscribed:
 
 @dataclass(slots=True)
 class Promises:
-    """Of all clients. ``got``: what each was given by subscriptions, ``got_first`` in which order, without what came
-    again; ``got_retained``: what was retained when a subscription began."""
+    """Promises to all clients. ``got``: messages that each received by subscriptions; ``got_first``: their order,
+    without repetitions; ``got_retained``: retained messages at the start of a subscription."""
 
     moment: int = 0
     published: dict[str, Published] = field(default_factory=dict)
@@ -92,7 +93,7 @@ class Promises:
 
     @verdict
     def came(self, client: str, payload: str, *, is_retained: bool) -> None:
-        """A client's application was given a message."""
+        """Record a message that a client's application received."""
         if not payload:
             return
         if is_retained:
@@ -107,18 +108,18 @@ class Promises:
         self.got[client][payload] += 1
 
     def retained_now(self, topic: str) -> set[str]:
-        """What may be retained: the last that was confirmed, or one that was sent later. "": nothing."""
+        """Return the payloads that may be retained: the last confirmed one, or one sent later. "": none."""
         history = self.retained.get(topic, [])
         confirmed = [number for number, each in enumerate(history) if each.confirmed_at]
         if not confirmed:
             return {"", *(each.payload for each in history if each.sent_at)}
         return {each.payload for each in history[confirmed[-1] :] if each.sent_at}
 
-    # ---- in the end
+    # ---- the final check
 
     @verdict
     def hold(self) -> None:
-        """AssertionError where one was broken. When all clients have heard what there is to hear."""
+        """Raise AssertionError if a promise was broken. Call it after the clients have received everything."""
         for client in self.subscribed:
             for message in self.published.values():
                 if message.payload:
@@ -165,14 +166,15 @@ class Promises:
 
 
 class Wills:
-    """Of one client, all of whose connections have one, with a delay, and whose session lives longer than that."""
+    """The wills of one client. Each of its connections has a will with a delay, and its session lasts longer than the
+    delay."""
 
     def __init__(self, delay: int) -> None:
         self.delay = delay
-        self.must: list[frozenset[str]] = []  # of each at least one is told
+        self.must: list[frozenset[str]] = []  # at least one of each must be published
         self.must_not: set[str] = set()
         self.count = 0
-        self._stored: list[str] = []  # may stand in the session's record
+        self._stored: list[str] = []  # may be in the session's record
         self._is_sure = False  # CONNACK came for the first of them
         self._how = ""
         self._ended_at = 0.0
@@ -189,7 +191,7 @@ class Wills:
         return self._stored[-1]
 
     def connected(self, now: float) -> None:
-        """CONNACK: it has its session."""
+        """Record CONNACK: the client has its session."""
         *former, latest = self._stored
         if len(former) == 1 and self._is_undue(now):
             self.must_not.update(former)
@@ -201,18 +203,18 @@ class Wills:
         self._how, self._ended_at, self._crashed_after = how, now, None
 
     def crashed(self, now: float) -> None:
-        """The broker died."""
+        """Record the kill of the broker."""
         if not self._how:
             self._how, self._ended_at = "crash", now
         if self._crashed_after is None:
             self._crashed_after = now - self._ended_at
 
     def began(self, now: float) -> None:
-        """Another one serves."""
+        """Record that another broker serves."""
         self._term_began = now
 
     def _is_due(self, now: float) -> bool:
-        """Whether one of those that are stored must have been told by now."""
+        """Return whether one of the stored wills must have been published by now."""
         if not self._is_sure or self._how in ("", "left", "taken over"):
             return False
         if self._crashed_after is None:
@@ -220,10 +222,10 @@ class Wills:
         return now - self._term_began > max(self.delay, GRACE_SECONDS) + UNSURE_SECONDS
 
     def _is_undue(self, now: float) -> bool:
-        """Whether none can have been told."""
+        """Return whether none of them can have been published."""
         crashed_after, delay = self._crashed_after, self.delay - UNSURE_SECONDS
         if self._how == "left":
-            return crashed_after is None  # else it may not have been heard
+            return crashed_after is None  # otherwise the client may not have received it
         if self._how == "left with will" or (self._how == "cut" and crashed_after is None):
             return now - self._ended_at < delay
         if crashed_after is not None and now - self._ended_at > max(self.delay, GRACE_SECONDS) - UNSURE_SECONDS:
@@ -232,7 +234,7 @@ class Wills:
 
     @verdict
     def hold(self, now: float, told: Counter[str]) -> None:
-        """AssertionError where one is not told, or one that is not to be. Its client is away."""
+        """Raise AssertionError if a due will is missing, or another was published. The client must be away."""
         if self._is_due(now):
             self.must.append(frozenset(self._stored))
         for each in self.must:

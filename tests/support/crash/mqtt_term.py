@@ -1,5 +1,5 @@
-"""One term of a broker for clients of MQTT: the real store, engine, and what MQTT keeps beyond connections. Its turns
-are hand-driven, and its time is virtual."""
+"""One term of a broker for MQTT clients: the real store, the engine, and the MQTT state that outlives connections. The
+test controls its turns, and its time is virtual."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tandemmq.store.standby import Standby
 from tandemmq.store.store import Store
 from tests.support.crash.virtual_loop import VirtualLoop
 
-# No checkpoint comes by the clock. Files fill, checkpoints are made and files go all the time.
+# No checkpoint is triggered by time. Small files, so that they fill, are checkpointed and reclaimed all the time.
 SETTINGS = StoreSettings(
     journal_max_file_length=16 * 1024,
     checkpoint_interval=3600.0,
@@ -24,15 +24,15 @@ SETTINGS = StoreSettings(
     cleanup_interval=0.0,
     disk_reserve=0,
 )
-# All that is at once, and the acknowledgements that wait for company.
+# Time for immediate work, and for acknowledgements that are collected.
 AT_ONCE_SECONDS = 0.02
-# In virtual time the first moment of a world; its clock says milliseconds since 1970.
+# Start of virtual time; its clock counts milliseconds since 1970.
 BEGIN = 1_000_000.0
 
 
 class MqttTerm:
-    """Raises what a promotion raises. What it has for ``MqttWire`` is ``engine``, ``now``, ``soon``, ``turn`` and
-    ``connection_id``. When ``is_lost`` nobody is told anything more."""
+    """Raises the exceptions of a promotion. ``engine``, ``now``, ``soon``, ``turn`` and ``connection_id`` are for
+    ``MqttWire``. When ``is_lost``, clients get nothing more."""
 
     def __init__(self, standby: Standby, now: float) -> None:
         self.standby = standby
@@ -99,18 +99,18 @@ class MqttTerm:
         self.loop.call_soon(function)
 
     def turn(self) -> None:
-        """All that is to be done now."""
+        """Do all pending work."""
         self.wait(AT_ONCE_SECONDS)
 
     def wait(self, seconds: float) -> None:
-        """Time passes, unless the store is lost."""
+        """Advance the time, unless the store is lost."""
         if not self.is_lost:
             self.loop.pass_time(seconds)
 
     # ---- its end
 
     def close(self) -> None:
-        """As a planned stop. Raises what stopped the store."""
+        """Stop normally. Raises the error that stopped the store."""
         assert self.store is not None
         self._end()
         try:
@@ -119,7 +119,7 @@ class MqttTerm:
             self.store.drop()
 
     def crash(self) -> None:
-        """As a demotion or a kill: nothing more is written."""
+        """End like a demotion or a kill: nothing more is written."""
         assert self.store is not None
         self.store.drop()
         self._end()

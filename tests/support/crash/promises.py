@@ -1,9 +1,9 @@
-"""What a store was asked, what it promised, and what it may therefore hold after a crash.
+"""Requests to a store, its promises, and the states that are therefore allowed after a crash.
 
-A store takes effect in the order in which it was asked. So whatever a power loss leaves is the state after the first k
-actions, for some k: at least those that were promised, at most those that were asked. This one sentence holds all
-promises: nothing stored is lost, nothing removed comes back, order is kept, nothing is there twice, a transaction
-happened whole or not at all.
+Actions take effect in the order of the requests. So after a power loss the state is that after the first k actions: k
+is at least the number of promised actions, and at most the number of requested ones. This includes all promises:
+nothing stored is lost, nothing removed comes back, order is kept, nothing is duplicated, a transaction happened
+completely or not at all.
 """
 
 from __future__ import annotations
@@ -45,26 +45,27 @@ from tests.support.crash.recording_disk import Event, Note, RecordingDisk
 from tests.support.store.queued_term import QueuedTerm
 from tests.support.store.store_harness import Q, Term
 
-# What can be seen of a store: owner in words -> the ids of its messages, in order. A queue without any is left out. A
-# prepared transaction counts as an owner; instead of ids it has its figures.
+# The visible state of a store: owner as text -> the ids of its messages, in order. A queue without messages is left
+# out. A prepared transaction is also an owner; it has figures instead of ids.
 State = tuple[tuple[str, tuple[str, ...]], ...]
 
-# What a transaction adds (where, and for whom if not for the queue) and removes (of whom, by which subscription).
+# The messages that a transaction adds (destination, and subscription if it is not a queue) and removes (owner, and
+# subscription).
 Added = list[tuple[Destination, tuple[int, ...]]]
 Removed = list[tuple[AddMessage | PagedMessage, int, str | None]]
 
 PREPARED = "prepared "
 
-# Bodies of messages that others wrote; ours begin with their id.
+# Bodies of messages of other brokers; bodies of TandemMQ's messages begin with the message id.
 FOREIGN_BODIES: dict[str, bytes] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One change of what can be seen.
+    """One change of the visible state.
 
-    ``kind``: add, remove, return (to its old place), begin (a subscription, a prepared transaction), end (an owner, a
-    prepared transaction).
+    ``kind``: add, remove, return (to its former place), begin (a subscription, a prepared transaction), end (an owner,
+    a prepared transaction).
     """
 
     kind: str
@@ -74,7 +75,8 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Handed to the store in life ``life``; all effects happen, or none. ``stores``: of several, those concerned."""
+    """A request to the store in life ``life``; all its effects happen, or none. ``stores``: the stores concerned, if
+    there are several."""
 
     life: int
     number: int
@@ -84,7 +86,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The store said that the action of this number is durable."""
+    """The store reported the action of this number as durable."""
 
     life: int
     number: int
@@ -92,14 +94,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A promotion is over; this is what the new master found."""
+    """A promotion is complete; ``state`` is what the new master found."""
 
     life: int
     state: State
 
 
 def after(state: State, effects: Iterable[Effect]) -> State:
-    """The state with those changes."""
+    """Return the state with these changes."""
     owners = {owner: list(ids) for owner, ids in state}
     for effect in effects:
         if effect.kind == "add":
@@ -118,7 +120,7 @@ def after(state: State, effects: Iterable[Effect]) -> State:
 
 
 def _age(message_id: str) -> tuple[int, int]:
-    """Messages that were not in a transaction are in the order of their ids (``Term.message``)."""
+    """Sort key: messages outside transactions are in the order of their ids (``Term.message``)."""
     epoch, _, number = message_id.removeprefix("ID:").partition("-")
     return int(epoch), int(number.rpartition(":")[2])
 
@@ -128,7 +130,7 @@ def canonical(owners: dict[str, list[str]]) -> State:
 
 
 def drained(state: State, kept: str) -> State:
-    """The state when all that can be seen of messages was acknowledged, but what the owner ``kept`` has."""
+    """Return the state after all visible messages are acknowledged, except those of the owner ``kept``."""
     return canonical({owner: list(ids) if owner == kept or is_prepared(owner) else [] for owner, ids in state})
 
 
@@ -141,7 +143,8 @@ def is_subscription(owner: str) -> bool:
 
 
 class Ledger:
-    """Which states each moment of a record allows. Feed it the events in order; ``allowed`` is what holds after them.
+    """The states that each moment of a record allows. Pass the events in order; ``allowed``: the allowed states after
+    them.
 
     ``must_last``: whether a promise holds against a power loss (sync policy "always").
     """
@@ -164,20 +167,20 @@ class Ledger:
             assert what.state in self.allowed, f"found at a start: {difference(what.state, self.allowed)}"
             self._life, self._states, self._held = what.life, [what.state], 0
         elif what.life != self._life:
-            # A deposed master may still be asked; what it says from now on must be nothing.
+            # A deposed master may still get requests; it must not answer any more.
             assert not isinstance(what, Held), f"a deposed master promised {what}"
             return
         elif isinstance(what, Asked):
             assert what.number == len(self._states)
             self._states.append(after(self._states[-1], what.effects))
         elif isinstance(what, Held):
-            assert what.number == self._held + 1, "promises are made in the order of the questions"
+            assert what.number == self._held + 1, "promises are made in the order of the requests"
             self._held = what.number
         self.allowed = frozenset(self._states[self._held if self._must_last else 0 :])
 
 
 def difference(found: State, allowed: Iterable[State]) -> str:
-    """In words, what is wrong: against the allowed state that is nearest."""
+    """Return a description of the difference from the nearest allowed state."""
     has = dict(found)
     best: list[str] | None = None
     for state in allowed:
@@ -201,7 +204,7 @@ def difference(found: State, allowed: Iterable[State]) -> str:
     return "; ".join(best or ["no state is allowed"])
 
 
-# ---- a store that is held to its word
+# ---- a store with a record of its promises
 
 
 def owner_in_words(destination: Destination, client_id: str | None, name: str | None) -> str:
@@ -213,12 +216,12 @@ def words_of(owner: Owner) -> str:
 
 
 def body_of(message_id: str, length: int) -> bytes:
-    """A body that tells whose it is."""
+    """Return a body that contains the message id."""
     return (message_id.encode() + b" ").ljust(length, b"=")
 
 
 def seen(term: Term) -> State:
-    """What the store holds, read as a broker would; each body must be that of its message."""
+    """Return the state of the store, read as by a broker; each body must belong to its message."""
     owners: dict[str, list[str]] = {}
     for owner in term.owners:
         page = term.page(owner.id)
@@ -242,8 +245,8 @@ def figures_in_words(added: int, removed: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A transaction that waits for its outcome, and what each outcome does. ``unclaimed``: messages of it for a topic
-    that had no subscription."""
+    """A transaction that waits for its outcome, with the effects of each outcome. ``unclaimed``: its messages for a
+    topic without a subscription."""
 
     transaction: XaTransactionId
     on_commit: tuple[Effect, ...]
@@ -252,7 +255,7 @@ class Prepared:
 
 
 class PromisingTerm(QueuedTerm):
-    """A term whose questions and promises are noted on the disk that records it."""
+    """A term whose requests and promises are recorded as events of its disk."""
 
     _lives = 0
 
@@ -281,7 +284,7 @@ class PromisingTerm(QueuedTerm):
         QueuedTerm.__init__(self, directory, broker, settings, disk=disk)
 
     def stores_of(self, operation: Operation) -> frozenset[int]:
-        """Of several stores, those that the operation concerns."""
+        """Return the stores that the operation concerns, if there are several."""
         return frozenset()
 
     def durable(self, operations: list[Operation]) -> None:
@@ -292,13 +295,13 @@ class PromisingTerm(QueuedTerm):
         super().durable(operations)
 
     def ask(self, operation: Operation, *effects: Effect) -> None:
-        self.store.append(operation)  # it may be refused; the turn is not over yet
+        self.store.append(operation)  # it may be refused; the turn has not ended yet
         self._asked += 1
         self._numbers[operation] = self._asked
         self.disk.note(Asked(self.life, self._asked, effects, self.stores_of(operation)))
 
     def wait_all(self) -> None:
-        """Until every promise is made."""
+        """Wait until all promises are made."""
         self.wait(lambda: not self._numbers)
 
     def queue(self, destination: Destination = Q) -> int:
@@ -306,7 +309,7 @@ class PromisingTerm(QueuedTerm):
         self.names[owner] = str(destination)
         return owner
 
-    # ---- questions
+    # ---- requests
 
     def new_message(self, destination: Destination) -> Message:
         message = self.message(destination)
@@ -326,18 +329,18 @@ class PromisingTerm(QueuedTerm):
         return operation
 
     def transact(self, number: int, added: Added, removed: Removed) -> Atomic:
-        """Some messages in, some out, in one local transaction; order keys are filled in when it is durable."""
+        """Add and remove messages in one local transaction. Its order keys are set when it is durable."""
         transaction = LocalTransactionId("ID:client", number)
         parts, effects = self._parts(transaction, added, removed)
         for part in parts:
             if isinstance(part, AddMessage):
-                part.is_new = True  # as what a client sends: so it may go through the queue
+                part.is_new = True  # like a client's message, so that it may go through the queue
         operation = Atomic(parts, encode_commit(transaction))
         self.ask(operation, *effects)
         return operation
 
     def prepare(self, number: int, added: Added, removed: Removed) -> Prepared:
-        """The first half of an XA transaction: nothing of it is seen, but what it removes is withheld."""
+        """Prepare an XA transaction: none of its messages is visible, and the messages that it removes are withheld."""
         transaction = XaTransactionId(1, b"global", b"%d" % number)
         parts, effects = self._parts(transaction, added, removed)
         begun = Effect("begin", prepared_in_words(transaction), figures_in_words(len(added), len(removed)))
@@ -352,7 +355,7 @@ class PromisingTerm(QueuedTerm):
         )
 
     def end(self, prepared: Prepared, *, is_commit: bool, joined: tuple[int, ...] = ()) -> None:
-        """The second half. ``joined``: the subscriptions that began since."""
+        """Commit or roll back a prepared transaction. ``joined``: subscriptions that began since the prepare."""
         encode = encode_commit if is_commit else encode_rollback
         operation = EndTransaction(prepared.transaction, is_commit, encode(prepared.transaction))
         effects = prepared.on_commit if is_commit else prepared.on_rollback
@@ -360,7 +363,7 @@ class PromisingTerm(QueuedTerm):
         self.ask(operation, *effects, *added)
 
     def compact(self) -> CompactionReport:
-        """Until all that can be emptied is."""
+        """Compact until no file can be emptied any more."""
         report = self.store.compact()
         self.wait(report.done)
         return report.result()

@@ -1,4 +1,5 @@
-"""Short lives in which one promotion follows another: some die between fence and header, and the deposed write on."""
+"""Short lives with several promotions: some are killed between fence and header, and deposed masters continue to
+write."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ from tests.support.crash.short_lives import (
     stores_and_forgets,
 )
 
-# Of a journal file that a promotion reads: it syncs it, then forgets what this host remembers of it, then reads it;
-# once for the headers and once for all.
+# A promotion syncs a journal file, drops this host's cache of it, and reads it: once for the headers, once for all
+# records. This is the number of cache drops before the second read.
 FORGETS_BEFORE_THE_SCAN = 2
 
 
@@ -49,7 +50,7 @@ def is_header_sync(file: int) -> Callable[[str, str], bool]:
 def promotion_that_dies(
     directory: str, disk: RecordingDisk, broker: str, settings: StoreSettings = SETTINGS, **moment: Any
 ) -> None:
-    """It is killed at that moment; by default right after its fence appeared."""
+    """Run a promotion that is killed at this moment; by default directly after its fence appeared."""
     dies(disk, lambda own: begin(directory, disk, broker, own=own, settings=settings), **moment)
 
 
@@ -58,19 +59,19 @@ def dies(disk: RecordingDisk, promotion: Callable[[MortalDisk], object], **momen
     try:
         promotion(own)
     except (OSError, JournalError):
-        assert own.is_dead, "nothing but the kill ends it"
+        assert own.is_dead, "only the kill ends it"
     else:
-        raise AssertionError("it was to die")
+        raise AssertionError("it must be killed")
 
 
 def works(term: PromisingTerm, rounds: int = 3) -> None:
-    """Enough for a rotation and a checkpoint."""
+    """Work enough for a rotation and a checkpoint."""
     for _ in range(rounds):
         round_of(term, 6, 0)
 
 
 def three_promotions_died(directory: str, disk: RecordingDisk) -> None:
-    """Before the header, with it unsynced, and once more before it; then the first broker is master again."""
+    """Kills before the header, with it unsynced, and again before it; then the first broker is master again."""
     first = begin(directory, disk)
     round_of(first, 3, 2)
     first.crash()
@@ -83,7 +84,7 @@ def three_promotions_died(directory: str, disk: RecordingDisk) -> None:
 
 
 def a_sleeper_wakes_behind_a_fence_without_header(directory: str, disk: RecordingDisk) -> None:
-    """The fence is all that a master asleep in the file before it can see; its successor must not reclaim it."""
+    """A master stopped in the file before the fence can see only the fence; its successor must not reclaim it."""
     own = SleepingDisk(disk, is_journal_write)
     first = begin(directory, disk, own=own)
     kept = round_of(first, 4, 2)
@@ -99,7 +100,8 @@ def a_sleeper_wakes_behind_a_fence_without_header(directory: str, disk: Recordin
 
 
 def two_fences_without_header_and_a_sleeper(directory: str, disk: RecordingDisk) -> None:
-    """He wakes when the files of all who came after him but the fences are reclaimed; what he wrote is not synced."""
+    """The master continues after all files of its successors except the fences are reclaimed; its last writes are not
+    synced."""
     own = SleepingDisk(disk, is_journal_sync)
     first = begin(directory, disk, own=own)
     kept = round_of(first, 3, 1)
@@ -115,7 +117,7 @@ def two_fences_without_header_and_a_sleeper(directory: str, disk: RecordingDisk)
 
 
 def two_sleepers(directory: str, disk: RecordingDisk) -> None:
-    """The third master works while the first two sleep; they wake one after the other, the younger first."""
+    """The third master works while the first two are stopped; these continue one after the other, the second first."""
     of_first, of_second = SleepingDisk(disk, is_journal_write), SleepingDisk(disk, is_journal_sync)
     first = begin(directory, disk, own=of_first)
     kept = round_of(first, 3, 1)
@@ -135,7 +137,7 @@ def two_sleepers(directory: str, disk: RecordingDisk) -> None:
 
 
 def a_sleeper_among_two_promotions(directory: str, disk: RecordingDisk) -> None:
-    """He wakes between a promotion that died and the one that did not; later the second master sleeps, too."""
+    """A master continues between a killed promotion and a complete one; later the second master is stopped, too."""
     of_first, of_second = SleepingDisk(disk, is_journal_write), SleepingDisk(disk, is_journal_write)
     first = begin(directory, disk, own=of_first)
     kept = round_of(first, 3, 2)
@@ -157,7 +159,7 @@ def a_sleeper_among_two_promotions(directory: str, disk: RecordingDisk) -> None:
 
 
 class SeenReading(MortalDisk):
-    """The disk of a promotion; ``meanwhile`` happens between its sync of db-1.log and its scan of it."""
+    """The disk of a promotion; ``meanwhile`` is called between its sync of db-1.log and its scan of it."""
 
     def __init__(self, disk: RecordingDisk, meanwhile: Callable[[], None]) -> None:
         super().__init__(disk)
@@ -173,8 +175,8 @@ class SeenReading(MortalDisk):
 
 
 def written_between_sync_and_scan(fences: int) -> Callable[[str, RecordingDisk], None]:
-    """A batch that the old master writes, and never syncs, behind so many fences without header: it is found and
-    counted, so it must be as durable as the header that says where it ends."""
+    """Return a life: the old master writes a batch and never syncs it, after ``fences`` fences without a header. The
+    promotion finds and counts the batch, so it must be as durable as the header with its end."""
 
     def life(directory: str, disk: RecordingDisk) -> None:
         mortal = MortalDisk(disk, before=is_journal_sync, is_safe=True)
@@ -193,7 +195,7 @@ def written_between_sync_and_scan(fences: int) -> Callable[[str, RecordingDisk],
         third = begin(directory, disk, "c", own=SeenReading(disk, write))
         assert mortal.is_dead, "the batch was written"
         counted = [paged.message.message_id for paged in messages_of(third, third.queue())]
-        assert kept[0].message.message_id not in counted, "and counted"
+        assert kept[0].message.message_id not in counted, "the batch was counted"
         round_of(third, 3, 1)
         first.crash()
         third.crash()
@@ -202,7 +204,7 @@ def written_between_sync_and_scan(fences: int) -> Callable[[str, RecordingDisk],
 
 
 def a_handover_to_a_standby_that_followed(directory: str, disk: RecordingDisk) -> None:
-    """In good order, three times, between two brokers."""
+    """Three normal handovers between two brokers."""
     master = begin(directory, disk)
     for broker in "bab":
         standby = Standby(directory, f"{directory}/index", broker, SETTINGS, disk=disk)
@@ -216,7 +218,7 @@ def a_handover_to_a_standby_that_followed(directory: str, disk: RecordingDisk) -
 
 
 def prepared_by_one_and_ended_by_another(directory: str, disk: RecordingDisk) -> None:
-    """Three prepared transactions; between the masters who end them a promotion died."""
+    """Three prepared transactions; a promotion is killed between the masters that end them."""
     first = begin(directory, disk)
     added = [first.add() for _ in range(3)]
     first.wait_all()
@@ -242,7 +244,7 @@ def prepared_by_one_and_ended_by_another(directory: str, disk: RecordingDisk) ->
 
 
 def open_when_the_master_died(directory: str, disk: RecordingDisk) -> None:
-    """A local transaction whose commit is not synced, then a promotion that dies, then one that does not."""
+    """A local transaction whose commit is not synced, then a killed promotion, then a complete one."""
     own = SleepingDisk(disk, is_journal_sync)
     first = begin(directory, disk, own=own)
     other = first.queue(OTHER)
@@ -268,7 +270,8 @@ def open_when_the_master_died(directory: str, disk: RecordingDisk) -> None:
 
 
 def compaction_goes_on_under_the_next_master(directory: str, disk: RecordingDisk) -> None:
-    """The first dies in the middle of it, a promotion dies, and the third empties the files."""
+    """The first master is killed during the compaction, then a promotion is killed, and the third master empties the
+    files."""
     first = begin(directory, disk, settings=BY_HAND)
     sparse_files(first, 3)
     first.store.compact()
@@ -283,7 +286,7 @@ def compaction_goes_on_under_the_next_master(directory: str, disk: RecordingDisk
 
 
 def the_archive_under_three_masters(directory: str, disk: RecordingDisk) -> None:
-    """Files are archived while a deposed master still has his, and one promotion died."""
+    """Files are archived while a deposed master still has its files, and after a killed promotion."""
     own = SleepingDisk(disk, is_journal_write)
     first = begin(directory, disk, own=own, settings=ARCHIVING)
     works(first, 2)
@@ -305,7 +308,7 @@ def the_archive_under_three_masters(directory: str, disk: RecordingDisk) -> None
 
 
 def compaction_into_the_archive(directory: str, disk: RecordingDisk) -> None:
-    """What is emptied is kept elsewhere; a second master goes on with it."""
+    """Emptied files are archived; a second master continues this."""
     first = begin(directory, disk, settings=ARCHIVING)
     sparse_files(first, 4)
     assert first.compact().messages > 0

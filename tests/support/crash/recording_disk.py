@@ -1,6 +1,6 @@
-"""A disk that remembers what was done to it: every change is an event, in the order in which it happened.
+"""A disk that records all changes as events, in order.
 
-What such a record may leave behind when the power goes is told in ``crash_images``.
+``crash_images`` computes what a record may leave after a power loss.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = 0
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Bytes of a file. Files and directories are known by number (node): a name may come, go and change its meaning."""
+    """A write to a file. Files and directories are identified by number (node), because names may change."""
 
     node: int
     offset: int
@@ -34,7 +34,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Of a file or a directory. One that has failed covers nothing, and nor does any later one what it was to cover."""
+    """A sync of a file or a directory. A failed one covers nothing, and no later one covers its data."""
 
     node: int
     has_failed: bool = False
@@ -42,7 +42,7 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A name came into a directory: by creation or by link(2)."""
+    """A new name in a directory, by creation or by link(2)."""
 
     directory: int
     name: str
@@ -69,7 +69,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that was promised at this moment; changes nothing on the disk."""
+    """A promise at this moment; it does not change the disk."""
 
     what: Any
 
@@ -78,10 +78,10 @@ Event = Write | Truncate | Sync | Link | Unlink | Move | Note
 
 
 class RecordingDisk(HasSteps):
-    """``os`` for the files below ``root``, which must exist. What is there already is taken to be durable.
+    """``os`` for the files below ``root``, which must exist. Existing files are durable.
 
-    The events from ``start`` on are what was done through this object. Calls of several threads happen one at a time,
-    under ``lock``. Chance is drawn from what is there: where the same lies, the same life leaves the same bytes.
+    The events from ``start`` on were made through this object. Calls of several threads happen one at a time, under
+    ``lock``. The random seed depends on the existing files, so that the same life leaves the same bytes.
     """
 
     def __init__(self, root: str) -> None:
@@ -105,7 +105,7 @@ class RecordingDisk(HasSteps):
                 path = os.path.join(directory, name)
                 status = os.stat(path)
                 inode = status.st_dev, status.st_ino
-                if inode in known:  # by another name
+                if inode in known:  # with another name
                     self._named(path, known[inode])
                     continue
                 node = self._known(path)
@@ -129,7 +129,7 @@ class RecordingDisk(HasSteps):
     # ---- names
 
     def _place(self, path: str) -> tuple[int, str] | None:
-        """The directory and the name in it; None for what is not below the root."""
+        """Return the directory and the name in it; None if the path is not below the root."""
         directory, name = os.path.split(os.path.abspath(path))
         if directory != self.root and not directory.startswith(self.root + "/"):
             return None
@@ -138,7 +138,7 @@ class RecordingDisk(HasSteps):
         return node, name
 
     def _known(self, path: str, *, is_directory: bool = False) -> int | None:
-        """The node behind a path that exists; one that is new to us came by its name just now."""
+        """Return the node of an existing path; an unknown one has just been created with this name."""
         path = os.path.abspath(path)
         node = self._nodes.get(path)
         if node is None:
@@ -182,7 +182,7 @@ class RecordingDisk(HasSteps):
             self._named(target, node)
 
     def _named(self, path: str, node: int) -> None:
-        """A file that is known has one name more."""
+        """Record a further name of a known file."""
         place = self._place(path)
         if place is not None:
             self._nodes[os.path.abspath(path)] = node
@@ -245,14 +245,14 @@ class RecordingDisk(HasSteps):
         self.fsync(fd)
 
     def still_open(self) -> list[str]:
-        """What is open below the root, by its names of now."""
+        """Return the current names of the open files below the root."""
         return [self.name_of(fd) for fd in self._open]
 
     def node_of(self, fd: int) -> int | None:
         return self._open.get(fd)
 
     def name_of(self, fd: int) -> str:
-        """A path of an open file below the root, as it is named now; empty if it has none."""
+        """Return a current path of an open file below the root; empty if it has none."""
         with self.lock:
             node = self._open.get(fd)
             return next((os.path.relpath(path, self.root) for path, n in self._nodes.items() if n == node), "")

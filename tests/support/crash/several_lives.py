@@ -29,7 +29,7 @@ def begin(directory: str, disk: RecordingDisk, broker: str = "a", *, own: Disk |
 
 
 def promotion_that_dies(directory: str, disk: RecordingDisk, broker: str, fences: int) -> None:
-    """It is killed when so many of its fences are up; the others are not."""
+    """Run a promotion that is killed when ``fences`` of its fences exist."""
     put_up = 0
 
     def is_last(call: str, path: str) -> bool:
@@ -41,7 +41,7 @@ def promotion_that_dies(directory: str, disk: RecordingDisk, broker: str, fences
 
 
 def founded(directory: str) -> State:
-    """Three brokers were here before, each of which has its indexes; two messages wait in A."""
+    """Prepare a directory that three brokers used before, each of which has its indexes; two messages are in A."""
     disk = RecordingDisk(directory)
     first = begin(directory, disk)
     fill(first, A, 2)
@@ -60,7 +60,7 @@ def fill(term: PromisingSeveralTerm, destination: Destination, count: int) -> No
 
 
 def move(term: PromisingSeveralTerm, number: int, message: PagedMessage) -> None:
-    """A message leaves A, two come into B, which is another store: asked, not waited for."""
+    """Request the removal of a message from A and two new ones in B, which is another store, without waiting."""
     term.transact(number, [(B, (term.queue(B),))] * 2, [(message, term.queue(A), None)])
 
 
@@ -85,7 +85,7 @@ def transactions_over_several_stores(directory: str, disk: RecordingDisk) -> Non
 
 
 def fences_of_some_stores(directory: str, disk: RecordingDisk) -> None:
-    """Promotions that die with one fence, and with two of three; then one that does not."""
+    """Promotions that are killed with one fence, and with two of three; then a complete one."""
     promotion_that_dies(directory, disk, "a", 1)
     promotion_that_dies(directory, disk, "c", 2)
     last = begin(directory, disk, "b")
@@ -98,7 +98,8 @@ def is_decision(call: str, path: str) -> bool:
 
 
 def undecided(is_asleep_before: Callable[[str, str], bool]) -> Callable[[str, RecordingDisk], None]:
-    """A master asleep in the middle of a transaction over several stores, that wakes when others decided about it."""
+    """Return a life: a master is stopped during a transaction over several stores, and continues after others have
+    decided its outcome."""
 
     def life(directory: str, disk: RecordingDisk) -> None:
         own = SleepingDisk(disk, is_asleep_before)
@@ -121,7 +122,7 @@ def undecided(is_asleep_before: Callable[[str, str], bool]) -> Callable[[str, Re
 
 
 def prepared_in_one_of_several(directory: str, disk: RecordingDisk) -> None:
-    """An XA transaction of one store, ended by the next master, beside one over several."""
+    """An XA transaction of one store, ended by the next master, and one over several stores."""
     first = begin(directory, disk)
     prepared = first.prepare(1, [(B, (first.queue(B),))], [])
     first.wait_all()
@@ -134,7 +135,7 @@ def prepared_in_one_of_several(directory: str, disk: RecordingDisk) -> None:
 
 
 def one_of_them_was_activemqs(directory: str) -> State:
-    """ActiveMQ's mKahaDB had one store until now: that of A."""
+    """Prepare a directory of ActiveMQ's mKahaDB with one store, that of A."""
     path = Path(directory, A_DIRECTORY)
     path.mkdir()
     store = ForeignStore(path, records_per_file=3)

@@ -1,8 +1,8 @@
-"""What several stores over one directory promise, and may therefore hold after a crash.
+"""The promises of several stores in one directory, and the states that are therefore allowed after a crash.
 
-Each of them takes effect in the order in which it was asked; between them there is no order, but that an operation on
-several happens in all of them or in none. So what may be left is the state after any set of actions that has all that
-was promised in it, and with each action all earlier ones of its stores.
+The actions of each store take effect in the order of the requests. There is no order between stores, except that an
+operation on several stores happens in all of them or in none. So the allowed states are those after any set of actions
+that contains all promised ones, and with each action all earlier ones of its stores.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ SETTINGS = StoreSettings(
     cleanup_interval=0.0,
     fence_check_interval=0.002,
 )
-# With the store of all else and that of outcomes there are three: each more multiplies what a crash may leave.
+# With the default store and the store of outcomes there are three: each further one multiplies the possible images.
 ENTRIES = (FilteredStore(queue="A.>", settings=SETTINGS),)
 
 
 class JointLedger(Ledger):
-    """As ``Ledger``, of several stores."""
+    """Like ``Ledger``, for several stores."""
 
     def __init__(self, before: frozenset[State] = frozenset([()])) -> None:
         super().__init__(before)
         self._base: State = ()
-        self._open: list[Asked] = []  # not promised, or behind one of them
+        self._open: list[Asked] = []  # not promised, or after an action that is not
         self._promised: set[int] = set()
 
     @verdict
@@ -69,7 +69,8 @@ class JointLedger(Ledger):
         self.allowed = frozenset(self._grown(self._base, self._open, frozenset()))
 
     def _grown(self, state: State, actions: list[Asked], blocked: frozenset[int]) -> Iterator[State]:
-        """The states after some of ``actions``: none of a store of which an earlier one is left out."""
+        """Yield the states after some of ``actions``: if an action is left out, all later ones of its stores are
+        too."""
         if not actions:
             yield state
             return
@@ -78,13 +79,13 @@ class JointLedger(Ledger):
         if not first.stores & blocked:
             yield from self._grown(after(state, first.effects), rest, blocked)
         else:
-            assert not is_promised, f"{first} was promised before what was asked of its store before"
+            assert not is_promised, f"{first} was promised before an earlier request to its store"
         if not is_promised:
             yield from self._grown(state, rest, blocked | first.stores)
 
 
 class PromisingSeveralTerm(PromisingTerm, SeveralTerm):
-    """A term over several stores whose questions and promises are noted."""
+    """A term with several stores whose requests and promises are recorded."""
 
     def _open(self, directory: str, broker: str, settings: StoreSettings, disk: Disk) -> None:
         self._prepared: dict[str, frozenset[int]] = {}
@@ -102,9 +103,9 @@ class PromisingSeveralTerm(PromisingTerm, SeveralTerm):
                 self._prepared[transaction.key] = frozenset().union(*map(self.stores_of, operations))
                 return self._prepared[transaction.key]
             case EndTransaction(transaction=transaction):
-                # One that a former master prepared: no life asks for anything else meanwhile.
+                # A former master prepared it: no life makes other requests in the meantime.
                 return self._prepared.pop(transaction.key, frozenset(range(STORES_MAX + 1)))
-        raise AssertionError(f"no life asks for {operation}")
+        raise AssertionError(f"unknown operation: {operation}")
 
 
 def open_several(directory: str, broker: str, settings: StoreSettings) -> SeveralTerm:

@@ -1,7 +1,7 @@
-"""Short lives of a store, each of which ends or crashes in the middle of what it is for.
+"""Short lives of a store, each of which ends or crashes during the work that it tests.
 
-They are small enough that every image a power loss may leave of them can be opened: few files of a few KiB, few
-checkpoints. CrashMonkey's finding: what short workloads do not break, long ones seldom do.
+They are so small that every possible image after a power loss can be opened: few files of a few KiB, few checkpoints.
+CrashMonkey found that long workloads rarely find problems that short ones do not.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ SETTINGS = StoreSettings(
     cleanup_interval=0.0,
     fence_check_interval=0.002,
 )
-BY_HAND = replace(SETTINGS, enable_compaction=False)  # only when it is asked for
-# The storage thread stays in the journal's queue, where the journal has one.
+BY_HAND = replace(SETTINGS, enable_compaction=False)  # only on request
+# Keep the storage thread in the journal's queue, if the journal has one.
 QUEUED = replace(SETTINGS, fence_check_interval=3600.0, clock_mark_interval=3600.0, checkpoint_records=40)
 ARCHIVING = replace(SETTINGS, archive_data_logs=True)
 OTHER = Destination(DestinationKind.QUEUE, "Q.B")
@@ -46,14 +46,14 @@ Life = Callable[[str, RecordingDisk], None]
 
 
 def nothing(directory: str) -> State:
-    """What lies in a directory where nobody was."""
+    """The state of an empty directory."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class ShortLife:
-    """``also`` is asked of each image, and again after its recovery, beside what every store promises. ``found`` makes
-    what others left in the directory, durable, and says what it holds."""
+    """``also``: further checks of each image, called also after its recovery. ``found``: prepares the directory that
+    others left, durably, and returns its state."""
 
     live: Life
     settings: StoreSettings = SETTINGS
@@ -70,12 +70,12 @@ def begin(
     own: Disk | None = None,
     settings: StoreSettings = SETTINGS,
 ) -> PromisingTerm:
-    """``own``: the recorded disk as this broker sees it."""
+    """Begin a term. ``own``: the recorded disk as this broker sees it."""
     return PromisingTerm(directory, broker, settings, disk, own)
 
 
 def round_of(term: PromisingTerm, count: int, keep: int) -> list[AddMessage]:
-    """Messages come, and most of them go; those that stay."""
+    """Add messages and remove most of them; return the rest."""
     added = [term.add() for _ in range(count)]
     term.wait_all()
     owner = term.queue()
@@ -86,7 +86,7 @@ def round_of(term: PromisingTerm, count: int, keep: int) -> list[AddMessage]:
 
 
 def adds_and_acks(directory: str, disk: RecordingDisk) -> None:
-    """Files fill, checkpoints are made, files are reclaimed."""
+    """Files are filled, checkpointed and reclaimed."""
     term = begin(directory, disk)
     kept: list[AddMessage] = []
     for _ in range(5):
@@ -98,7 +98,7 @@ def adds_and_acks(directory: str, disk: RecordingDisk) -> None:
 
 
 def turns_that_are_submitted(directory: str, disk: RecordingDisk) -> None:
-    """Several turns come while a step of the disk is under way; the master is killed with some of them unanswered."""
+    """Several turns are submitted during a step of the disk; the master is killed with some of them unanswered."""
     term = begin(directory, disk, settings=QUEUED)
     for done in term.store.checkpoint():  # while one is under way the queue is closed
         done.result()
@@ -120,8 +120,8 @@ def turns_that_are_submitted(directory: str, disk: RecordingDisk) -> None:
 
 
 def commits_that_are_submitted(directory: str, disk: RecordingDisk) -> None:
-    """Transactions of several turns are written while a step of the disk is under way, beside single messages; the
-    master is killed with some of them unanswered."""
+    """Transactions of several turns and single messages are written during a step of the disk; the master is killed
+    with some of them unanswered."""
     term = begin(directory, disk, settings=replace(QUEUED, journal_max_file_length=16 * KIB))
     for done in term.store.checkpoint():  # while one is under way the queue is closed
         done.result()
@@ -145,7 +145,7 @@ def commits_that_are_submitted(directory: str, disk: RecordingDisk) -> None:
 
 
 def a_message_that_stays(directory: str, disk: RecordingDisk) -> None:
-    """It holds a file whose other messages were acknowledged in files that go, or must not."""
+    """The message keeps a file whose other messages were acknowledged in files that are reclaimed, or must not be."""
     term = begin(directory, disk)
     added = [term.add() for _ in range(5)]
     term.wait_all()
@@ -163,7 +163,7 @@ def a_message_that_stays(directory: str, disk: RecordingDisk) -> None:
 
 
 def a_second_master(directory: str, disk: RecordingDisk) -> None:
-    """A master is killed with questions unanswered; its standby, which followed, takes over; then the first again."""
+    """A master is killed with unanswered requests; its standby takes over; then the first broker is master again."""
     first = begin(directory, disk)
     standby = Standby(directory, f"{directory}/index", "b", SETTINGS, disk=disk)
     round_of(first, 4, 2)
@@ -193,7 +193,7 @@ def is_journal_sync(call: str, path: str) -> bool:
 
 
 def a_deposed_master_writes_on(directory: str, disk: RecordingDisk) -> None:
-    """The second master begins while the first one sleeps: what that one writes late counts for nothing."""
+    """The second master begins while the first is stopped: late writes of the first have no effect."""
     own = SleepingDisk(disk, is_journal_write)
     first = begin(directory, disk, own=own)
     kept = round_of(first, 4, 2)
@@ -207,14 +207,14 @@ def a_deposed_master_writes_on(directory: str, disk: RecordingDisk) -> None:
 
 
 def stores_and_forgets(term: PromisingTerm, known: AddMessage) -> None:
-    """One batch, which is asked for and not waited for."""
+    """Request one batch, without waiting for it."""
     term.add()
     term.remove(known, term.queue())
     term.end_turn()
 
 
 def transactions(directory: str, disk: RecordingDisk) -> None:
-    """Messages go from queue to queue, several at a time, whole or not at all."""
+    """Several messages at a time move from queue to queue in transactions, completely or not at all."""
     term = begin(directory, disk)
     other = term.queue(OTHER)
     added = [term.add() for _ in range(4)]
@@ -236,7 +236,7 @@ def transactions(directory: str, disk: RecordingDisk) -> None:
 
 
 def subscriptions_and_queues_end(directory: str, disk: RecordingDisk) -> None:
-    """Two durable subscriptions; one ends, and so does a queue; both begin again, empty."""
+    """Of two durable subscriptions one ends, and a queue ends; both begin again, empty."""
     term = begin(directory, disk)
     one, two = term.subscribe(TOPIC, "one"), term.subscribe(TOPIC, "two")
     term.wait_all()
@@ -265,8 +265,8 @@ def subscriptions_and_queues_end(directory: str, disk: RecordingDisk) -> None:
 
 
 def what_ended_goes_from_the_index_in_pieces(directory: str, disk: RecordingDisk) -> None:
-    """A queue and one of two subscriptions end; checkpoints, a crash and a promotion come while something of them is
-    left in the index, and others begin under their names."""
+    """A queue and one of two subscriptions end. Checkpoints, a crash and a promotion happen while parts of them are in
+    the index, and others begin with their names."""
     with (
         patch("tandemmq.store.maintenance.upkeep.RECLAIM_ENTRIES", 2),
         patch("tandemmq.store.state.state.RECLAIMED_MAX", 4),
@@ -299,9 +299,9 @@ def what_ended_goes_from_the_index_in_pieces(directory: str, disk: RecordingDisk
 
 
 def killed_at(call: int) -> Life:
-    """The life of a master that is killed before its so-manieth call of the disk, and of its successor.
+    """Return a life: a master is killed before its ``call``-th call of the disk, and a successor follows.
 
-    What the first one wrote and never synced is in the system's memory; the second one finds it there.
+    Unsynced writes of the first are in the memory of the system, where the second finds them.
     """
 
     def life(directory: str, disk: RecordingDisk) -> None:
@@ -317,7 +317,7 @@ def killed_at(call: int) -> Life:
                 first.add()
                 first.wait_all()
             except AssertionError:
-                assert own.failed is not None, "nothing but the kill ends it"
+                assert own.failed is not None, "only the kill ends it"
             first.crash()
         second = begin(directory, disk, "b" if call % 2 else "a")
         round_of(second, 5, 1)
@@ -327,7 +327,7 @@ def killed_at(call: int) -> Life:
 
 
 def sparse_files(term: PromisingTerm, files: int) -> list[AddMessage]:
-    """One message in each of so many files stays."""
+    """Fill ``files`` files, with one remaining message in each."""
     kept: list[AddMessage] = []
     for _ in range(files):
         kept += round_of(term, 7, 1)
@@ -335,7 +335,7 @@ def sparse_files(term: PromisingTerm, files: int) -> list[AddMessage]:
 
 
 def compaction(directory: str, disk: RecordingDisk) -> None:
-    """Sparse files are emptied; what was moved is acknowledged, moved again, and kept in order."""
+    """Sparse files are emptied; moved messages are acknowledged, moved again, and stay in order."""
     term = begin(directory, disk, settings=BY_HAND)
     owner = term.queue()
     kept = sparse_files(term, 5)
@@ -345,7 +345,7 @@ def compaction(directory: str, disk: RecordingDisk) -> None:
     term.wait_all()
     kept += sparse_files(term, 2)
     report = term.store.compact()
-    for operation in kept[2:7:2]:  # while it is under way
+    for operation in kept[2:7:2]:  # during the compaction
         term.add()
         term.remove(operation, owner)
     term.wait_all()
@@ -358,7 +358,7 @@ def compaction(directory: str, disk: RecordingDisk) -> None:
 
 
 def compaction_of_all_kinds(directory: str, disk: RecordingDisk) -> None:
-    """What a sparse file holds is subscriptions, what they have pending in part, and a prepared transaction."""
+    """A sparse file contains subscriptions, some of their pending messages, and a prepared transaction."""
     term = begin(directory, disk, settings=BY_HAND)
     one, two = term.subscribe(TOPIC, "one"), term.subscribe(TOPIC, "two")
     term.wait_all()
@@ -373,7 +373,7 @@ def compaction_of_all_kinds(directory: str, disk: RecordingDisk) -> None:
     for _ in range(6):
         round_of(term, 7, 4)
     term.compact()
-    assert not os.path.exists(f"{directory}/db-1.log"), "all of it was moved"
+    assert not os.path.exists(f"{directory}/db-1.log"), "all records were moved"
     term.unsubscribe(TOPIC, "two", two)
     term.wait_all()
     term.end(prepared, is_commit=False)
@@ -384,7 +384,7 @@ def compaction_of_all_kinds(directory: str, disk: RecordingDisk) -> None:
 
 
 def prepared_transactions(directory: str, disk: RecordingDisk) -> None:
-    """Of two, one is committed, and one rolled back by the next master."""
+    """Of two prepared transactions, one is committed, and the next master rolls back the other."""
     term = begin(directory, disk)
     added = [term.add() for _ in range(4)]
     term.wait_all()
@@ -406,7 +406,8 @@ def prepared_transactions(directory: str, disk: RecordingDisk) -> None:
 
 
 def subscriptions_begin_before_a_commit(directory: str, disk: RecordingDisk) -> None:
-    """One begins after the prepare, another under the next master: the commit gives both what was prepared for none."""
+    """One subscription begins after the prepare, another under the next master: the commit delivers the prepared
+    messages to both."""
     term = begin(directory, disk)
     prepared = term.prepare(1, [(TOPIC, ())] * 2, [])
     dropped = term.prepare(2, [(TOPIC, ())], [])
@@ -437,9 +438,9 @@ def files_go_to_the_archive(directory: str, disk: RecordingDisk) -> None:
 
 
 def every_file_is_somewhere(directory: str) -> None:
-    """In the journal or in its archive: of one master's files none is missing before the last.
+    """Check that all files of one master up to its last are in the journal or in its archive.
 
-    Whoever sees a manifest sees the whole file; and what is in the archive alone has one.
+    A file with a manifest is complete, and each file that is only in the archive has one.
     """
     there = {name for name in os.listdir(directory) if file_id(name) is not None}
     archive = Path(directory, "data-archive")
@@ -452,11 +453,11 @@ def every_file_is_somewhere(directory: str) -> None:
         if name + SUFFIX in archived:
             manifest = decode_manifest((archive / (name + SUFFIX)).read_bytes())
             assert manifest is not None, f"{name}: a torn manifest"
-            # Behind that a deposed master may have written since.
+            # A deposed master may have written after this position since.
             counted = (archive / name).read_bytes()[: manifest.counted]
             assert manifest.counted_sha256 == hashlib.sha256(counted).hexdigest(), name
         else:
-            assert name in there, f"{name} is in the archive alone, and has no manifest"
+            assert name in there, f"{name} is only in the archive, and has no manifest"
     assert not {name for name in archived if name.endswith(SUFFIX)} - {name + SUFFIX for name in files}
 
 

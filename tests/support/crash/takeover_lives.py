@@ -1,8 +1,7 @@
-"""Short lives that begin with a directory of ActiveMQ: written by the real one, or by the model of it.
+"""Short lives that begin with a directory of ActiveMQ, written by ActiveMQ or by its model.
 
-``activemq_store.zip`` was left by the real ActiveMQ, killed; in ``activemq_again.zip`` a broker of ours was master
-after that, and then ActiveMQ once more (tests/support/interop/leave_crash_stores.py). What they hold ActiveMQ said
-itself.
+``activemq_store.zip`` is the store of a killed ActiveMQ; in ``activemq_again.zip`` TandemMQ was master after that, and
+then ActiveMQ again (tests/support/interop/leave_crash_stores.py). Their expected contents are ActiveMQ's own output.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from tests.support.store.store_harness import Q
 PREPARED = XaTransactionId(1, b"global", b"foreign")
 PREPARED_BY_THE_REAL_ONE = XaTransactionId(7, b"2", b"\x01")
 LOCAL = LocalTransactionId("ID:host-1:1", 1)
-# A directory that ActiveMQ may open again has db.data as ActiveMQ left it, or the minimal one, or none yet.
+# Before ActiveMQ opens the directory again, db.data is as ActiveMQ left it, or the minimal one, or missing.
 INDEX = "db.data"
 
 
@@ -51,7 +50,7 @@ def held_by(store: ForeignStore, prepared: dict[XaTransactionId, tuple[int, int]
 
 
 def queues(directory: str) -> State:
-    """Two queues; a commit that no file tells any more, for ActiveMQ collected it."""
+    """Prepare two queues, and a commit whose file ActiveMQ has collected."""
     store = ForeignStore(Path(directory), records_per_file=3)
     store.send(Q)
     store.send(Q, transaction=LOCAL)
@@ -69,7 +68,7 @@ def queues(directory: str) -> State:
 
 
 def all_kinds(directory: str) -> State:
-    """Subscriptions with what they have pending in part, and a prepared transaction."""
+    """Prepare subscriptions with some pending messages, and a prepared transaction."""
     store = ForeignStore(Path(directory), records_per_file=4)
     store.subscribe(TOPIC, "one")
     store.subscribe(TOPIC, "two")
@@ -99,12 +98,12 @@ def left_by_the_real_one(name: str) -> Callable[[str], State]:
 
 
 def either_broker_may_start(directory: str) -> None:
-    """ActiveMQ's index is there whole, or set aside, and then the minimal one or none yet is in its place."""
+    """Check that ActiveMQ's index is complete, or moved away and replaced by the minimal one or still by none."""
     if not os.path.exists(f"{directory}/{INDEX}") or is_minimal(directory):
         return
     aside = [name for name in os.listdir(directory) if name.startswith(f"{INDEX}.aside-")]
     sizes = {os.path.getsize(f"{directory}/{name}") for name in aside}
-    assert os.path.getsize(f"{directory}/{INDEX}") not in sizes, "the index is there twice"
+    assert os.path.getsize(f"{directory}/{INDEX}") not in sizes, "the index exists twice"
 
 
 def is_set_aside(call: str, path: str) -> bool:
@@ -128,7 +127,7 @@ def a_take_over(directory: str, disk: RecordingDisk) -> None:
 
 
 def a_take_over_of_all_kinds(directory: str, disk: RecordingDisk) -> None:
-    """What ActiveMQ prepared we commit."""
+    """TandemMQ commits what ActiveMQ prepared."""
     first = begin(directory, disk)
     name = prepared_in_words(PREPARED)
     added = Effect("add", str(OTHER), "ID:host-1:1:9:1")
@@ -147,7 +146,7 @@ def a_take_over_of_all_kinds(directory: str, disk: RecordingDisk) -> None:
 
 
 def take_overs_that_died_early(directory: str, disk: RecordingDisk) -> None:
-    """At the fence, and with the header unsynced: ActiveMQ's index is where it was."""
+    """Kills at the fence, and with the header unsynced: ActiveMQ's index is not moved yet."""
     promotion_that_dies(directory, disk, "b")
     promotion_that_dies(directory, disk, "c", before=is_header_sync(5))
     last = begin(directory, disk, "b")
@@ -156,7 +155,7 @@ def take_overs_that_died_early(directory: str, disk: RecordingDisk) -> None:
 
 
 def take_overs_that_died_late(directory: str, disk: RecordingDisk) -> None:
-    """With the index set aside, and with the minimal one in its place."""
+    """Kills after the index is moved away, and after the minimal one is in its place."""
     promotion_that_dies(directory, disk, "b", after=is_set_aside)
     promotion_that_dies(directory, disk, "c", after=is_minimal_put)
     last = begin(directory, disk, "b")
@@ -175,7 +174,7 @@ def taken_over_compacted_and_archived(directory: str, disk: RecordingDisk) -> No
 
 
 def a_take_over_from_the_real_one(directory: str, disk: RecordingDisk) -> None:
-    """What it prepared is rolled back; then files come and go, and what is sparse is emptied."""
+    """Its prepared transaction is rolled back; then files are filled and reclaimed, and sparse ones are emptied."""
     first = begin(directory, disk)
     ended = (Effect("end", prepared_in_words(PREPARED_BY_THE_REAL_ONE)),)
     first.end(Prepared(PREPARED_BY_THE_REAL_ONE, ended, ended), is_commit=False)
@@ -190,7 +189,7 @@ def a_take_over_from_the_real_one(directory: str, disk: RecordingDisk) -> None:
 
 
 def a_second_take_over_from_the_real_one(directory: str, disk: RecordingDisk) -> None:
-    """ActiveMQ went on where we were; a promotion dies in the middle of taking over again."""
+    """ActiveMQ was master after TandemMQ; a promotion is killed during the second take-over."""
     promotion_that_dies(directory, disk, "b", after=is_set_aside)
     last = begin(directory, disk)
     for paged in messages_of(last, last.queue())[:2]:

@@ -1,6 +1,6 @@
-"""A disk that takes less of a write than it was given, or nothing, and says so or names another reason.
+"""A disk that writes fewer bytes than requested, or none, and returns this number or an error.
 
-Whoever writes to it ends with the whole of it written, or with an error that has this number: ``ENDS_WITH``.
+A caller must write all bytes, or end with the error number in ``ENDS_WITH``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from tests.support.journal.recorded_steps import HasSteps
 
-# Far more than any of these tests has bytes to write. Who needs more does not end.
+# Far more calls than any of these tests needs. A caller with more calls is in an endless loop.
 CALLS_MAX: Final = 200_000
 
 
 class Endless(BaseException):
-    """Nobody catches it: a loop that would not end fails its test."""
+    """Not caught by the tested code, so that an endless loop fails its test."""
 
 
 def _interrupted(_: int, __: int) -> int:
@@ -28,7 +28,7 @@ def _not_ready(_: int, __: int) -> int:
     raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
-# How many of so many bytes the n-th call takes, from 1.
+# Number of bytes that the n-th call, counted from 1, writes of the requested ones.
 MOODS: Final[dict[str, Callable[[int, int], int]]] = {
     "a byte at a time": lambda length, call: 1,
     "half of it": lambda length, call: (length + 1) // 2,
@@ -46,7 +46,7 @@ ENDS_WITH: Final = {
 
 
 class UnwillingDisk(HasSteps):
-    """``disk``, in this mood as long as ``is_unwilling``. ``calls`` counts the writes."""
+    """``disk`` with this behaviour while ``is_unwilling``. ``calls``: number of writes."""
 
     def __init__(self, mood: str, disk: Any = os) -> None:
         self.disk = disk

@@ -1,4 +1,4 @@
-"""An event loop whose time passes only when nothing else is to be done, beside a store with its own, real thread."""
+"""An event loop whose time passes only while it is idle, together with a store that has a real thread."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ ANSWER_SECONDS_MAX = 60.0
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """``now`` is the time at which it begins. ``awaits_report`` says whether another thread is to ``report``: before
-    anything else happens that is waited for, so that the same turns lead to the same batches. What callbacks raise is
-    in ``errors``."""
+    """``now``: initial time. ``awaits_report``: returns whether another thread will call ``report``. The loop waits for
+    the report before anything else happens, so that the same turns lead to the same batches. ``errors``: exceptions of
+    callbacks."""
 
     def __init__(self, now: float, awaits_report: Callable[[], bool]) -> None:
         super().__init__()
@@ -30,20 +30,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._now
 
     def report(self, function: Callable[[], None]) -> None:
-        """``function`` is called on the loop. Any thread."""
+        """Call ``function`` on the loop. Safe in any thread."""
         self._reports.put(function)
 
     def pass_time(self, seconds: float) -> None:
-        """All that is ready or due within so many seconds is done, in order."""
+        """Run everything that is ready or due within ``seconds``, in order."""
         self._until = self._now + seconds
         self.run_forever()
 
     def do(self, function: Callable[[], None]) -> None:
-        """On the loop, with all that follows from it at once."""
+        """Call a function on the loop, and run everything that follows at once."""
         self.call_soon(function)
         self.pass_time(0)
 
-    # ---- what BaseEventLoop asks of a selector and of its subclass
+    # ---- methods that BaseEventLoop needs of a selector and of its subclass
 
     def select(self, timeout: float | None) -> list[Any]:
         if self._awaits_report():

@@ -1,4 +1,4 @@
-"""What a recorded life had in it, read from the record: nobody has to believe its name."""
+"""The events of a recorded life, read from its record, to check that a life does what its name claims."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.crash.recording_disk import Event, Link, Move, Write
 from tests.support.journal.in_memory import MemorySource
 
 ARCHIVE = "data-archive"
-# What a life may have in it.
+# Events that a life may have.
 PROMOTION = "promotion"
 FENCE_WITHOUT_HEADER = "fence without header"
 ROTATION = "rotation"
@@ -32,7 +32,7 @@ JOINT = "transaction over several stores"
 
 
 def what_happened(events: Sequence[Event], start: int) -> Counter[str]:
-    """How often each of these happened from event ``start`` on."""
+    """Return how often each of these happened from event ``start`` on."""
     found: Counter[str] = Counter()
     directories = {event.node: event.name for event in events if isinstance(event, Link) and event.is_directory}
     files: dict[int, tuple[int, int]] = {}  # node -> directory and number of a journal file

@@ -1,7 +1,8 @@
-"""A fuzzer for as long as wanted: ``python -m tests.support.fuzz NAME [--seed N] [--cases N] [--first N] [--steps N]``.
+"""Run a fuzzer for any time: ``python -m tests.support.fuzz NAME [--seed N] [--cases N] [--first N] [--steps N]``.
 
-Without a seed it draws one. ``first`` is of ``valid_packets``, ``steps`` is of ``valid_frames``. The fuzzer ``ports``
-has ``--seconds`` in place of ``--cases``, ``--first``, a part of 60 s, and ``--ports``, a list with commas.
+The default seed is random. ``--first`` belongs to ``valid_packets``, ``--steps`` to ``valid_frames``. The fuzzer
+``ports`` has ``--seconds`` instead of ``--cases``, ``--first`` (number of a part of 60 s), and ``--ports`` (names
+separated by commas).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import random
 import sys
 from collections.abc import Sequence
 
-#: So many cases, unless told otherwise.
+#: Default number of cases.
 CASES = {"commands": 1_000, "mqtt": 100_000, "openwire": 100_000, "valid_frames": 100, "valid_packets": 1_000}
 
 

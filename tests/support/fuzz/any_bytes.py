@@ -1,8 +1,8 @@
-"""A parser against bytes that no client sends.
+"""A fuzzer for parsers, with bytes that no client sends.
 
-Given any bytes, in any pieces, a parser answers with what it read or with its own error; never with another exception,
-and never with more memory or time than the bytes are worth. The cases are what a client sends, changed: bits turned,
-pieces cut out, doubled or brought in from elsewhere, numbers replaced by those at the ends of their ranges.
+For any bytes, in any pieces, a parser must return the result or raise its own error; no other exception, and no memory
+or time out of proportion to the bytes. The cases are changed bytes of a client: bits are inverted, pieces removed,
+duplicated or inserted from elsewhere, numbers replaced by the limits of their ranges.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def try_all(
     refusal: type[Exception],
     reason: Callable[[Exception], str],
 ) -> Counter[str]:
-    """How much was ``read``, and how often what was refused.
+    """Return the amount that was ``read``, and the count of each refusal.
 
-    ``make`` gives a case in words, and what reads it, which says how much that was or raises ``refusal``. Raises what
-    the parser should not have raised, with the case in a note.
+    ``make``: returns a case as text, and a function that reads it, which returns the amount or raises ``refusal``. Any
+    other exception of the parser is raised, with the case in a note.
     """
     dice = random.Random(seed)
     outcome: Counter[str] = Counter()
@@ -48,7 +48,7 @@ def pieces(dice: random.Random, stream: bytes) -> Iterator[bytes]:
 def mutated(
     dice: random.Random, sent: bytes, others: Sequence[bytes], edge: Callable[[random.Random], bytes], keeps: int = 0
 ) -> bytearray:
-    """``sent``, changed behind its first ``keeps`` bytes."""
+    """Return ``sent``, changed after its first ``keeps`` bytes."""
     data = bytearray(sent)
     for _ in range(dice.choice((1, 1, 1, 2, 3, 8))):
         if len(data) < keeps + 3:

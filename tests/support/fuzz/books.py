@@ -1,6 +1,6 @@
-"""What is known of the messages that fuzzing clients sent, and what a broker must therefore still have.
+"""The state of the messages that fuzzing clients sent, and which of them a broker must therefore still have.
 
-Conservative: where an answer was lost on the way, either outcome is right.
+Conservative: if an answer was lost, either outcome is correct.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DLQ = "ActiveMQ.DLQ.Queue."
 
 
 class Known(Enum):
-    """Whether something took place."""
+    """Whether an action happened."""
 
     NO = "no"
     PERHAPS = "perhaps"
@@ -29,8 +29,8 @@ class Known(Enum):
 
 @dataclass(eq=False, slots=True)
 class Copy:
-    """A message in a queue. ``was_moved``: it may be in the queue of dead letters; ``is_spare``: it may vanish by
-    itself, for it is not persistent, expires, or waits for its time."""
+    """A message in a queue. ``was_moved``: it may be in the dead-letter queue; ``is_spare``: it may disappear, because
+    it is not persistent, expires, or is scheduled."""
 
     body: str
     queue: str
@@ -41,13 +41,13 @@ class Copy:
 
     @property
     def is_needed(self) -> bool:
-        """It must be found."""
+        """Return whether it must be found."""
         return self.sent is Known.YES and self.gone is Known.NO and not self.is_spare
 
 
 @dataclass(eq=False, slots=True)
 class Delivered:
-    """A delivery that waits for its acknowledgement; ``frame`` is what came."""
+    """A delivery that is not acknowledged yet; ``frame``: its frame."""
 
     frame: Any
     copy: Copy | None
@@ -56,13 +56,14 @@ class Delivered:
 
 @dataclass(slots=True)
 class Work:
-    """What was done in a transaction that is not over. ``acknowledged``: of which list of deliveries which."""
+    """The work of an open transaction. ``acknowledged``: acknowledged deliveries, by their list."""
 
     sent: list[Copy] = field(default_factory=list)
     acknowledged: list[tuple[list[Delivered], list[Delivered]]] = field(default_factory=list)
 
     def end(self, is_committed: Known) -> None:
-        """NO: it was rolled back, or died with its connection; what it acknowledged waits for that again."""
+        """End the transaction. NO: it was rolled back, or its connection ended; its deliveries are unacknowledged
+        again."""
         for copy in self.sent:
             copy.sent = is_committed
         for waiting, covered in self.acknowledged:
@@ -72,21 +73,21 @@ class Work:
                 waiting.sort(key=lambda each: each.number)
 
 
-#: What clients did, and what became of it: for people, and to see that something happens.
+#: Actions of clients and their results, as information, and to check that actions happen.
 DONE: Counter[str] = Counter()
-#: What was said in this example, for who looks into a failure.
+#: Trace of this example, for the analysis of a failure.
 SAID: list[str] = []
 
 
 class Books:
-    """All copies in the queues that are counted."""
+    """All copies of messages in the counted queues."""
 
     def __init__(self) -> None:
         self.copies: dict[tuple[str, str], Copy] = {}
         self._number = 0
 
     def new(self, queues: Iterable[str], *, is_spare: bool) -> tuple[str, list[Copy]]:
-        """A body that no other message has, and its copies."""
+        """Return a body that no other message has, and its copies."""
         self._number += 1
         body = f"m{self._number}"
         copies = [Copy(body, queue, is_spare) for queue in dict.fromkeys(queues)]
@@ -95,10 +96,10 @@ class Books:
 
     @verdict
     def of(self, body: str, queue: str) -> Copy | None:
-        """None: it is of a queue that is not counted. AssertionError for a message that nobody sent."""
+        """Return the copy; None if its queue is not counted. AssertionError: no client sent the message."""
         if not body:
             return None
-        assert int(body[1:]) <= self._number, f"nobody sent {body}"
+        assert int(body[1:]) <= self._number, f"no client sent {body}"
         return self.copies.get((body, queue.removeprefix(DLQ)))
 
     def queue_was_deleted(self, queue: str) -> None:
@@ -107,18 +108,19 @@ class Books:
                 copy.gone = Known.PERHAPS
 
     def bounds(self, queue: str) -> tuple[int, int]:
-        """So many messages a queue has at least, and at most."""
+        """Return the minimum and maximum number of messages in a queue."""
         copies = [copy for copy in self.copies.values() if copy.queue == queue]
         low = sum(copy.is_needed and not copy.was_moved for copy in copies)
         return low, sum(copy.sent is not Known.NO and copy.gone is not Known.YES for copy in copies)
 
     def has_spare(self, queue: str) -> bool:
-        """Whether something may come to it, or go, by itself."""
+        """Return whether messages may come to it or leave it by themselves."""
         return any(copy.is_spare for copy in self.copies.values() if copy.queue == queue.removeprefix(DLQ))
 
     @verdict
     def close(self, found: Iterable[tuple[str, str]]) -> None:
-        """``found`` are body and queue of all that was there in the end. AssertionError where they do not agree."""
+        """Check the messages at the end. ``found``: body and queue of each. AssertionError: a message is missing, or
+        must not be there."""
         seen = Counter((body, queue.removeprefix(DLQ)) for body, queue in found)
         twice = [key for key, times in seen.items() if times > 1 and not self.copies[key].is_spare]
         assert not twice, f"more than once: {twice}"
@@ -138,8 +140,8 @@ def acknowledge(copies: Iterable[Copy | None], known: Known) -> None:
 
 @contextmanager
 def sending(copies: list[Copy], work: Work | None, refused: type[Exception]) -> Iterator[None]:
-    """Around a frame and its answer, without a transaction or in ``work``. What is refused is no part of that; to be
-    sure, nobody relies on it."""
+    """Context of a frame and its answer, outside a transaction or in ``work``. A refused message is not part of the
+    transaction; both outcomes are allowed for it."""
     if work is not None:
         work.sent += copies
     try:
@@ -158,6 +160,6 @@ def confirm(copies: Iterable[Copy]) -> None:
 
 
 def traceback_of(broker: BrokerProcess) -> str:
-    """The first in its log; empty if there is none."""
+    """Return the first traceback in the log; empty if there is none."""
     log = broker.log.read_text()
     return log[log.index("Traceback") - 500 :][:6000] if "Traceback" in log else ""

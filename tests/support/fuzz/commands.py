@@ -1,8 +1,8 @@
-"""A running broker against clients that say anything.
+"""A fuzzer for a running broker, with clients that send arbitrary commands.
 
-Each case is a connection that logs in and says frames of the vectors, changed or not, in the names of its own
-connection, so that what is behind the decoder is reached. The broker lives on, serves others, starts again over
-what it stored, and its log has no traceback.
+Each case is a connection that logs in and sends frames of the vectors, changed or not, with the ids of this connection,
+so that the code after the decoder is reached. The broker must continue, serve others, and restart with its store, and
+its log must have no traceback.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NAMES = [
 SELECTORS = [None, "a = 1", "JMSPriority > 3", "a LIKE '%x%'", "nonsense ("]
 
 
-#: What a client says all day; everything else is rare, for most of it ends the connection.
+#: Usual commands of a client. All others are rare, because most of them end the connection.
 USUAL = (
     schema.MessageAck, schema.ConsumerInfo, schema.ProducerInfo, schema.RemoveInfo, schema.TransactionInfo,
     schema.DestinationInfo, schema.MessagePull, schema.ConsumerControl, schema.RemoveSubscriptionInfo,
@@ -46,7 +46,7 @@ Known = tuple[list[list[Any]], list[Any]]
 
 
 def commands() -> Known:
-    """Of the vectors, what a client says: the usual, each kind by itself, and the rest."""
+    """Return the vectors of client commands: the usual ones by type, and the rest."""
     usual: dict[type, list[Any]] = {}
     rare = []
     for vector in vectors():
@@ -64,7 +64,7 @@ def commands() -> Known:
 
 
 def adopted(dice: random.Random, value: Any, connection: str) -> Any:
-    """``value`` with the ids of this connection, few of them, and other names in it."""
+    """Return ``value`` with ids of this connection, chosen from few, and other names."""
     if isinstance(value, ConnectionId):
         return ConnectionId(connection)
     if isinstance(value, SessionId):
@@ -111,7 +111,7 @@ def any_command(dice: random.Random, known: Known, connection: str) -> bytes:
 
 
 def run(seed: int, cases: int) -> Counter[str]:
-    """AssertionError, with the seed, when the broker did not do as it should."""
+    """Run the cases. AssertionError, with the seed: the broker failed."""
     dice = random.Random(seed)
     known = commands()
     frames = [STORED.encode(command) for command in known[1][:200]]
@@ -133,12 +133,12 @@ def run(seed: int, cases: int) -> Counter[str]:
                 with contextlib.suppress(ConnectionError):
                     client.socket.sendall(stream)
                     client.socket.shutdown(socket.SHUT_WR)
-                assert client.is_closed(), f"seed {seed}, case {case}: it is left open"
+                assert client.is_closed(), f"seed {seed}, case {case}: the connection is left open"
                 client.close()
                 if case % 100 == 0:
                     _check(broker, port, f"seed {seed}, case {case}")
             _check(broker, port, f"seed {seed}, the end")
-            assert broker.terminate() == 0, f"seed {seed}: it ended badly: {broker.log.read_text()[-4000:]}"
+            assert broker.terminate() == 0, f"seed {seed}: the broker failed: {broker.log.read_text()[-4000:]}"
             broker.start().wait_role("master")
         finally:
             broker.stop()

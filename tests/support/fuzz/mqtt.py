@@ -1,5 +1,5 @@
-"""The packet parser against bytes that no client sends. A packet that was read is written by a client as it is, and is
-then read as the same."""
+"""A fuzzer for the packet parser, with bytes that no client sends. A packet that was read and is written again must be
+read as the same packet."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.fuzz.any_bytes import mutated, pieces, try_all
 from tests.support.protocols.mqtt.client_packets import encode
 
 PACKET_BYTES_MAX = 1 << 16
-# Of a packet, what the parser keeps beside its bytes while it is not whole.
+# Memory that the parser needs for an incomplete packet in addition to its bytes.
 KEPT_BYTES_MAX = 8
 EDGES = [b"\0", b"\xff", b"\x7f", b"\x80", b"\0\0", b"\xff\xff", b"\xff\xff\x03", b"\xff\xff\xff\x7f", b"\x80" * 4]
 _MESSAGE = Properties(
@@ -44,7 +44,7 @@ _MESSAGE = Properties(
 
 
 def samples(version: Version) -> list[Packet]:
-    """Packets that a client sends after its CONNECT: of all kinds, and with all properties."""
+    """Return packets that a client sends after its CONNECT: all types, with all properties."""
     is_5 = version is Version.V5
     properties = _MESSAGE if is_5 else NONE
     reason = Properties(reason_string="so", user=(("a", "b"),)) if is_5 else NONE
@@ -71,7 +71,7 @@ def samples(version: Version) -> list[Packet]:
 
 
 def greetings(version: Version) -> list[Packet]:
-    """CONNECTs, the second one with all properties."""
+    """Return CONNECTs, the second one with all properties."""
     is_5 = version is Version.V5
     properties = Properties(
         session_expiry=9, receive_maximum=5, maximum_packet_size=1 << 17, topic_alias_maximum=7,
@@ -105,7 +105,7 @@ def run(seed: int, cases: int) -> Counter[str]:
 
 
 def feed(dice: random.Random, stream: bytes) -> int:
-    """How many packets the stream held; raises MqttError where it stops being MQTT."""
+    """Return the number of packets in the stream. Raises MqttError at the first invalid bytes."""
     parser = PacketParser(PACKET_BYTES_MAX)
     packets = 0
     for piece in pieces(dice, stream):
@@ -121,7 +121,7 @@ def feed(dice: random.Random, stream: bytes) -> int:
 
 
 def look(version: Version, packet: Packet) -> None:
-    """What was read can be shown, and written and read again as the same."""
+    """Check that the packet can be printed, and is the same after it is written and read again."""
     repr(packet)
     twin = PacketParser(2 * PACKET_BYTES_MAX)
     if not isinstance(packet, Connect):
@@ -134,7 +134,7 @@ def look(version: Version, packet: Packet) -> None:
 
 def changed(dice: random.Random, packet: bytes, others: Sequence[bytes]) -> bytes:
     data = mutated(dice, packet, others, lambda dice: dice.choice(EDGES))
-    # Mostly a length that fits, so that what is behind it is looked at.
+    # Mostly a correct length, so that the bytes after it are parsed.
     if dice.random() < 0.9 and len(data) >= 2:
         body = data[2:] if packet[1] < 0x80 else data[3:]
         length, encoded = len(body), bytearray()

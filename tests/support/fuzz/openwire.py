@@ -1,5 +1,5 @@
-"""The decoder against bytes that no client sends: frames of the vectors, changed. A command that was read can be
-written, unless the format has no room for it, and is then read as the same."""
+"""A fuzzer for the decoder, with bytes that no client sends: changed frames of the vectors. A command that was read and
+is written again, if the format allows it, must be read as the same command."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def any_format(dice: random.Random) -> WireFormat:
 
 
 def feed(dice: random.Random, wire: WireFormat, stream: bytes) -> int:
-    """How many commands the stream held; raises WireError where it stops being OpenWire."""
+    """Return the number of commands in the stream. Raises WireError at the first invalid bytes."""
     cutter = FrameCutter(FRAME_BYTES_MAX)
     commands = 0
     for piece in pieces(dice, stream):
@@ -59,7 +59,7 @@ def feed(dice: random.Random, wire: WireFormat, stream: bytes) -> int:
 
 
 def look(wire: WireFormat, command: Command) -> None:
-    """What was read can be shown, and written and read again as the same."""
+    """Check that the command can be printed, and is the same after it is written and read again."""
     repr(command)
     if isinstance(command, WireFormatInfo):
         negotiate(OURS, command)
@@ -73,7 +73,7 @@ def changed(dice: random.Random, frame: bytes, others: Sequence[bytes]) -> bytes
     data = mutated(dice, frame, others, _edge, keeps=4)
     if dice.random() < 0.2 and len(data) > 4:
         data[4] = dice.randrange(256)
-    # Mostly a size that fits, so that what is behind it is looked at.
+    # Mostly a correct size, so that the bytes after it are parsed.
     if dice.random() < 0.95 and len(data) >= 4:
         struct.pack_into(">i", data, 0, len(data) - 4)
     return bytes(data)

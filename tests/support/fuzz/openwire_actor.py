@@ -1,4 +1,4 @@
-"""A client of OpenWire that does what the protocol allows, and writes into the books what it may rely on."""
+"""An OpenWire client that makes actions allowed by the protocol, and records what it may rely on."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Branch:
 
 
 class Traced(OpenWire):
-    """Writes down what is said and heard."""
+    """A connection that records all commands in both directions."""
 
     def read(self) -> Any:
         heard = super().read()
@@ -67,7 +67,7 @@ def shown(command: Any) -> str:
 
 
 class OpenWireActor:
-    """``is_over``: the broker, or the client itself, hung up."""
+    """``is_over``: the broker or the client closed the connection."""
 
     def __init__(self, client: OpenWire, books: Books, client_id: str | None) -> None:
         self.client = client
@@ -91,7 +91,7 @@ class OpenWireActor:
     def connect(
         cls, port: int, books: Books, user: str | None, password: str | None, client_id: str | None
     ) -> OpenWireActor | None:
-        """None: the client id is in use."""
+        """Connect; return None if the client id is in use."""
         client = Traced(port)
         try:
             client.connect(user, password, **({} if client_id is None else {"client_id": client_id}))
@@ -102,7 +102,7 @@ class OpenWireActor:
 
     @classmethod
     def roll_back_all(cls, port: int, books: Books) -> None:
-        """End the prepared branches that are left."""
+        """Roll back the remaining prepared branches."""
         client = Traced(port).connect()
         for branch in client.transact(schema.TransactionType.RECOVER, None).data:
             client.transact(schema.TransactionType.ROLLBACK, branch)
@@ -210,7 +210,7 @@ class OpenWireActor:
             for copy in copies:
                 if copy is not None:
                     copy.was_moved = True
-                    copy.is_spare |= type == AckType.EXPIRED  # which nobody keeps unless a policy says so
+                    copy.is_spare |= type == AckType.EXPIRED  # such messages are kept only if a policy demands it
         elif is_taking and work is None:
             acknowledge(copies, Known.PERHAPS)
         first, last = (each.frame.message.message_id for each in (covered[0], covered[-1]))
@@ -220,7 +220,7 @@ class OpenWireActor:
                 first_message_id=first, last_message_id=last, message_count=len(covered), transaction_id=transaction,
             )  # fmt: skip
         except Refused as error:
-            raise AssertionError(f"what was delivered is acknowledged, but for {error}") from error
+            raise AssertionError(f"the acknowledgement of a delivery was refused: {error}") from error
         if is_taking or type in (AckType.POISON, AckType.EXPIRED):
             known.unacknowledged[:] = [each for each in known.unacknowledged if each not in covered]
         if is_taking and work is None:
@@ -229,8 +229,8 @@ class OpenWireActor:
             work.acknowledged.append((known.unacknowledged, covered))
 
     def _is_held(self, known: Consumer) -> bool:
-        """Whether a transaction has acknowledged some of its deliveries: they count in its ranges until that is over,
-        and no client of Java acknowledges beside it."""
+        """Return whether a transaction has acknowledged some of its deliveries: they count in its ranges until the
+        transaction ends, and no Java client acknowledges outside it in the meantime."""
         works = [*self._locals.values(), *(branch.work for branch in self._branches.values())]
         return any(waiting is known.unacknowledged for work in works for waiting, _ in work.acknowledged)
 
@@ -311,7 +311,7 @@ class OpenWireActor:
         elif dice.random() < 0.6:
             answer = self.client.transact(types.PREPARE, chosen)
             branch.is_prepared = True
-            if answer.result == 3:  # XA_RDONLY: there is nothing to decide
+            if answer.result == 3:  # XA_RDONLY: there is nothing to commit
                 del self._branches[chosen]
         else:
             self._decide(chosen, branch, types.COMMIT_ONE_PHASE if dice.random() < 0.6 else types.ROLLBACK)
@@ -324,7 +324,7 @@ class OpenWireActor:
         if is_committed:
             branch.work.end(Known.YES)
 
-    # ---- what a connection has
+    # ---- consumers, producers and sessions
 
     def session(self, dice: random.Random) -> None:
         if len(self._sessions) < 3:
@@ -378,7 +378,7 @@ class OpenWireActor:
             subscription_name=dice.choice(("d0", "d1")),
         )  # fmt: skip
 
-    # ---- what is refused, or means little
+    # ---- commands that are refused or have little effect
 
     def mistake(self, dice: random.Random) -> None:
         types = schema.TransactionType
@@ -415,11 +415,11 @@ class OpenWireActor:
         self.close()
 
     def close(self) -> None:
-        """What was neither committed nor prepared never will be."""
+        """Close the connection: transactions that are neither committed nor prepared are rolled back."""
         self.is_over = True
         self.client.close()
         for work in self._locals.values():
             work.end(Known.NO)
         for branch in self._branches.values():
-            branch.work.end(Known.NO)  # the prepared ones in the end, too (roll_back_all)
+            branch.work.end(Known.NO)  # the prepared ones too, at the end (roll_back_all)
         self._locals, self._branches = {}, {}

@@ -1,14 +1,14 @@
-"""Random walks over the ports of a real broker, beside a well-behaved client, for as long as wanted, in parts.
+"""Random walks over the ports of a broker process, together with a well-behaved client, for any time, in parts.
 
     python -m tests.support.fuzz ports [--seed N] [--ports stomp,openwire,...] [--seconds 1800] [--first PART]
 
-All named ports are those of one broker and are walked at the same time (``tests.support.fuzz.walks``). Exception:
-``replication`` is a port of a set of three, which has a run of its own. A part of 60 s has a seed of its own, of (seed,
-part), so that ``--first`` goes on where a run ended. After each part the destinations that the walks made are deleted.
+All named ports belong to one broker and are tested at the same time (``tests.support.fuzz.walks``). Exception:
+``replication`` is a port of a set of three, which has a separate run. Each part of 60 s has its own seed, of (seed,
+part), so that ``--first`` continues where a run ended. After each part the destinations of the walks are deleted.
 
-A run fails when the broker ends, changes its epoch, or logs a traceback, when the well-behaved client loses a message
-or its connection, or when the checker finds something in the store at the end. Times and memory are printed; memory is
-what came since a short walk over all ports, of which nothing is left.
+A run fails if the broker ends, changes its epoch, or logs a traceback, if the well-behaved client loses a message or
+its connection, or if the checker finds a problem in the store at the end. It prints times and memory; memory is the
+increase since a short walk over all ports and its cleanup.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ PORTS: Final = ("stomp", "openwire", "mqtt", "websocket", "admin", "replication"
 PART_SECONDS: Final = 60.0
 WARM_UP_SECONDS: Final = 20.0
 RECEIPTS_PER_SECOND: Final = 100
-#: What does not come within this time never comes.
+#: Time limit for each answer.
 PATIENCE_SECONDS: Final = 60.0
 MIB: Final = 1 << 20
-#: Counted and used memory are to differ by this part at most, or by these bytes.
+#: Maximum difference between counted and used memory: this share, or this number of bytes.
 PART_MAX, BYTES_MAX = 0.2, 8 * MIB
 GOOD: Final = "/queue/GOOD.q"
 SETTINGS: Final = """\
@@ -83,8 +83,9 @@ RIGHTS: Final = (
 
 
 class GoodClient:
-    """100 persistent messages a second to itself, each with a receipt, consumed and acknowledged. ``waited``: how long
-    each receipt took, in seconds, from the moment at which its message was due. ``failure``: it cannot go on."""
+    """A client that sends 100 persistent messages a second to itself, each with a receipt, and consumes and
+    acknowledges them. ``waited``: seconds from the time at which each message was due to its receipt. ``failure``: the
+    reason why it cannot continue."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.waited: list[float] = []
@@ -122,10 +123,10 @@ class GoodClient:
         rest, heard_at = b"", time.monotonic()
         while not (self._is_over.is_set() and self.is_settled):
             if not select.select([self._peer], [], [], 0.1)[0]:
-                assert time.monotonic() - heard_at < PATIENCE_SECONDS, "it hears nothing"
+                assert time.monotonic() - heard_at < PATIENCE_SECONDS, "nothing comes"
                 continue
             data, heard_at = self._peer.recv(1 << 16), time.monotonic()
-            assert data, "the broker hung up"
+            assert data, "the broker closed the connection"
             *frames, rest = (rest + data).split(b"\0")
             for frame in frames:
                 self._take(frame.lstrip(b"\r\n"))
@@ -142,15 +143,15 @@ class GoodClient:
 
     @property
     def is_settled(self) -> bool:
-        """All that was sent was confirmed, and received once."""
+        """Return whether all sent messages are confirmed, and received once."""
         return len(self.waited) == self.sent == len(self.received) == self.received.total()
 
     def check(self) -> None:
         if self.failure is not None:
-            raise AssertionError("the well-behaved client cannot go on") from self.failure
+            raise AssertionError("the well-behaved client cannot continue") from self.failure
 
     def end(self) -> None:
-        """When all that was sent was confirmed and received. AssertionError: something is missing."""
+        """Wait until all sent messages are confirmed and received. AssertionError: a message is missing."""
         self._is_over.set()
         for thread in self._threads:
             thread.join(2 * PATIENCE_SECONDS)
@@ -161,7 +162,7 @@ class GoodClient:
 
 
 class Walked(BrokerProcess):
-    """A broker with all ports, a small memory, and users: good, and eve of few rights."""
+    """A broker with all ports, a small memory limit, and two users: good, and eve with few rights."""
 
     def __init__(self, directory: Path) -> None:
         settings, users = directory / "tandemmq.toml", directory / "users"
@@ -174,7 +175,7 @@ class Walked(BrokerProcess):
         settings.write_text(SETTINGS.format(users=users) + "".join(rights))
 
     def delete_all(self) -> None:
-        """What the walks made: of each list the first page. What is in use stays."""
+        """Delete the objects of the walks: the first page of each list. Objects in use stay."""
         for what in ("subscriptions", "destinations/queue", "destinations/topic"):
             with self._asked(f"{what}?limit=1000") as answer:
                 rows = json.loads(answer.read())["items"]
@@ -191,7 +192,7 @@ class Walked(BrokerProcess):
 
 
 class World(NamedTuple):
-    """Running brokers, the master first, and what the walks know of them."""
+    """Running brokers, the master first, and the settings of the walks for them."""
 
     brokers: Sequence[BrokerProcess]
     told: dict[str, Any]
@@ -214,7 +215,7 @@ def broker_alone(directory: Path) -> Iterator[World]:
 
 @contextmanager
 def set_of_three(directory: Path) -> Iterator[World]:
-    """The walks are over the port of a follower."""
+    """Run a set of three. The walks use the port of a follower."""
     zookeeper = ZooKeeperServer()
     try:
         zookeeper.start()
@@ -253,7 +254,7 @@ def run(
 
 
 def _warm_up(world: World, seed: int, ports: Sequence[str], seconds: float) -> None:
-    """Have the broker make what it makes once: modules, tables, caches of names."""
+    """Let the broker create the objects that it creates only once: modules, tables, caches of names."""
     _walked(world.told, f"{seed}/warm-up", ports, seconds)
     broker = world.brokers[0]
     if isinstance(broker, Walked):
@@ -287,8 +288,8 @@ def _part(
 
 
 def _walked(told: dict[str, Any], seed: str, ports: Sequence[str], seconds: float) -> dict[str, Counter[str]]:
-    """What each walk says that it did."""
-    # Clients have other machines in real life: the broker and the well-behaved client come first.
+    """Return the actions that each walk reports."""
+    # In production clients run on other machines, so the broker and the well-behaved client have priority.
     command = ["nice", "-n", "19", sys.executable, "-m", "tests.support.fuzz.walks"]
     environment, words = {**os.environ, "PYTHONPATH": str(ROOT)}, (seed, f"{seconds}", json.dumps(told))
     walks = {
@@ -307,6 +308,6 @@ def _walked(told: dict[str, Any], seed: str, ports: Sequence[str], seconds: floa
 
 
 def _figures(broker: BrokerProcess) -> tuple[int, int, int]:
-    """Epoch, and counted and used memory of the master, in bytes."""
+    """Return the epoch, and counted and used memory of the master in bytes."""
     status = broker.wait_role("master")
     return status["epoch"], status["counts"]["memory_used_bytes"], resident(broker.pid)

@@ -1,4 +1,4 @@
-"""A client of STOMP that does what the protocol allows, and writes into the books what it may rely on."""
+"""A STOMP client that makes actions allowed by the protocol, and records what it may rely on."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.support.ci.verdicts import verdict
 from tests.support.fuzz.books import DLQ, DONE, Books, Copy, Delivered, Known, Work, acknowledge, confirm, sending
 from tests.support.fuzz.stomp_client import Frame, Refused, Stomp, Subscription, body_of
 
-#: What is in them is counted; nobody consumes from them without acknowledging.
+#: The messages in these queues are counted; no client consumes from them without acknowledging.
 QUEUES = ("s.0", "s.1", "s.2")
-#: Names with a meaning, and some that try to have one.
+#: Names with special characters or a special meaning.
 OTHERS = (
     "/queue/auto.0", "/queue/auto.1", "/topic/t.0", "/topic/t.1", "/topic/VirtualTopic.v",
     "/queue/Consumer.A.VirtualTopic.v", "/temp-queue/x", "/temp-topic/y", "/queue/a b:c%20\u00e9", "/queue/a\\b",
@@ -28,7 +28,7 @@ NUMBERS = ("0", "1", "5", "100")
 
 
 class StompActor:
-    """``is_over``: the broker, or the client itself, hung up."""
+    """``is_over``: the broker or the client closed the connection."""
 
     def __init__(self, client: Stomp, books: Books, client_id: str | None) -> None:
         self.client = client
@@ -53,7 +53,7 @@ class StompActor:
             self._is_still_there()
 
     def _is_still_there(self) -> None:
-        """Some mistakes end the connection."""
+        """Check whether the connection is still open, because some mistakes end it."""
         try:
             self.client.ask("SEND", {"destination": "/queue/auto.0"})
         except (Refused, ConnectionError):
@@ -101,7 +101,7 @@ class StompActor:
         return headers
 
     def pipeline(self, dice: random.Random) -> None:
-        """Many frames at once, of which only the last is answered."""
+        """Send many frames at once, of which only the last requests a receipt."""
         body, copies = self._books.new((QUEUES[0],), is_spare=False)
         id = self.client.name()
         if self.client.version != "1.0":
@@ -112,7 +112,7 @@ class StompActor:
         if self.client.version != "1.0":
             self.client.write("UNSUBSCRIBE", {"id": id})
         self.client.ask("SEND", {"destination": "/queue/auto.1"})
-        confirm(copies)  # frames are done in their order
+        confirm(copies)  # frames are processed in order
 
     # ---- receiving
 
@@ -120,7 +120,7 @@ class StompActor:
         ack = dice.choice(("client", "client-individual", "auto"))
         headers = {"id": self.client.name(), "ack": ack}
         counted = [f"/queue/{name}" for name in QUEUES]
-        # By message id alone, as before 1.2, the copies of a message from several queues cannot be told apart.
+        # Before 1.2 an ACK has only the message id, which is the same for the copies of a message in several queues.
         patterns = PATTERNS if self.client.version == "1.2" else ()
         headers["destination"] = dice.choice(OTHERS if ack == "auto" else [*counted, *patterns, *OTHERS])
         is_browser = headers["destination"] in counted and self.client.version != "1.0" and dice.random() < 0.15
@@ -155,7 +155,7 @@ class StompActor:
                 headers["activemq.subscriptionName"] = dice.choice(("d0", "d1"))
             try:
                 self.client.ask("UNSUBSCRIBE", headers)
-            finally:  # it ends, also where there is no durable subscription of that name
+            finally:  # it ends even if there is no durable subscription with this name
                 self._take_in()
                 del self.client.subscriptions[known.id]
 
@@ -178,7 +178,7 @@ class StompActor:
         try:
             self.client.ask("ACK", headers)
         except Refused as error:
-            raise AssertionError(f"what was delivered is acknowledged, but for {error}") from error
+            raise AssertionError(f"the acknowledgement of a delivery was refused: {error}") from error
         _take_off(known, covered)
         if work is None:
             acknowledge(copies, Known.YES)
@@ -207,7 +207,7 @@ class StompActor:
 
     @verdict
     def _take_in(self) -> None:
-        """What was delivered meanwhile."""
+        """Process the messages that were delivered in the meantime."""
         frames, self.client.delivered = self.client.delivered, []
         for frame in frames:
             known = self.client.subscriptions.get(frame.headers.get("subscription", ""))
@@ -251,7 +251,7 @@ class StompActor:
         headers["transaction"] = dice.choice(list(self.client.transactions))
         return self.client.transactions[headers["transaction"]]
 
-    # ---- what is refused
+    # ---- frames that are refused
 
     def mistake(self, dice: random.Random) -> None:
         command, headers = dice.choice([
@@ -291,5 +291,5 @@ class StompActor:
 
 
 def _take_off(known: Subscription, covered: list[Delivered]) -> None:
-    """In place: a transaction that is rolled back puts them there again."""
+    """Remove deliveries in place: a transaction that is rolled back restores them."""
     known.unacknowledged[:] = [each for each in known.unacknowledged if each not in covered]

@@ -1,4 +1,4 @@
-"""A STOMP client over a plain socket that waits for the answer to each frame, for the fuzzer of valid frames."""
+"""A STOMP client over a plain socket that waits for the answer to each frame; for the fuzzer of valid frames."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tests.support.fuzz.books import SAID, Delivered, Known, Work
 
-#: A wait for what must come.
+#: Timeout for an answer that must come.
 SECONDS_MAX = 20.0
 BODY = re.compile(rb"m\d+")
 
@@ -19,7 +19,7 @@ _MEANT = {"\\\\": "\\", "\\n": "\n", "\\r": "\r", "\\c": ":"}
 
 
 class Refused(Exception):
-    """An ERROR; the connection may be over."""
+    """An ERROR; the connection may have ended."""
 
 
 @dataclass(slots=True)
@@ -38,8 +38,8 @@ class Subscription:
 
 
 class Stomp:
-    """A connection to ``port``, or over a socket that is open. ConnectionError when the broker hung up, TimeoutError
-    when it does not answer."""
+    """A connection to ``port``, or over an open socket. ConnectionError: the broker closed the connection;
+    TimeoutError: it does not answer."""
 
     def __init__(self, port: int | socket.socket, version: str, **headers: str) -> None:
         self.version = version
@@ -68,7 +68,7 @@ class Stomp:
         self._socket.sendall(f"{command}\n{lines}\n".encode() + body + b"\0")
 
     def ask(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
-        """Say it, and wait for its receipt. What is delivered meanwhile is kept. Raises Refused."""
+        """Send a frame, and wait for its receipt. Messages delivered in the meantime are kept. Raises Refused."""
         receipt = self.name()
         self.write(command, {**headers, "receipt": receipt}, body)
         self.wait_for(receipt)
@@ -124,13 +124,13 @@ class Stomp:
     def _more(self) -> None:
         data = self._socket.recv(1 << 16)
         if not data:
-            raise ConnectionError("the broker hung up")
+            raise ConnectionError("the broker closed the connection")
         self._buffer += data
 
     # ---- the end
 
     def lost(self) -> None:
-        """The connection is over: what was not committed never will be."""
+        """The connection has ended: open transactions are rolled back."""
         for work in self.transactions.values():
             work.end(Known.NO)
         self.transactions = {}
@@ -147,6 +147,6 @@ class Stomp:
 
 
 def body_of(content: bytes) -> str:
-    """The name of a message, in a body of any form; empty for one that is not the fuzzer's."""
+    """Return the name of a message from a body of any form; empty if it is not from the fuzzer."""
     found = BODY.search(content)
     return "" if found is None else found[0].decode()

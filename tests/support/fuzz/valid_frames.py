@@ -1,8 +1,9 @@
-"""Valid frames of STOMP and OpenWire in any order.
+"""A fuzzer with valid frames of STOMP and OpenWire in any order.
 
-Clients come and go, send, subscribe, acknowledge, begin and end transactions, and the broker is killed between. After
-each step another client is served as ever, and the log has no traceback; now and then the counts in ``status`` lie
-between what the books allow, and in the end everything that was confirmed is there exactly once, and nothing else.
+Clients connect and disconnect, send, subscribe, acknowledge, begin and end transactions, and the broker is killed in
+between. After each step another client must be served normally, and the log must have no traceback. At intervals the
+counts in ``status`` must be within the recorded limits. At the end every confirmed message must be there exactly once,
+and no other message.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from tests.support.fuzz.stomp_actor import QUEUES, StompActor
 from tests.support.fuzz.stomp_client import Refused, Stomp, body_of
 
 CLIENTS_MAX = 4
-# At every n-th step counts are looked at, and somebody logs in; there one may leave, the admin server be asked, and the
-# broker be killed, which takes a second.
+# At every n-th step counts are checked and a client logs in; a client may leave, the admin server get a request, and
+# the broker be killed, which takes a second.
 STATUS_EVERY = 5
 LOGIN_EVERY = 7
 LEAVE_EVERY = 4
 ADMIN_EVERY = 6
 KILL_EVERY = 12
-#: Lines of what was said before a failure.
+#: Number of trace lines in the report of a failure.
 SAID_MAX = 2000
 SETTLING_SECONDS = 20.0
 OPTIONS = (
@@ -57,7 +58,7 @@ USERS = {"ann": "ann's", "bob": "bob's"}
 
 @functools.cache
 def _hashed() -> str:
-    """The file of users; to hash a password takes its time."""
+    """Return the users file; cached, because hashing a password is slow."""
     lines = (with_password(User(name, None, frozenset(), None), password) for name, password in USERS.items())
     return "".join(f"{line}\n" for line in lines)
 
@@ -66,8 +67,8 @@ Actor = StompActor | OpenWireActor
 
 
 class ValidFrames(RuleBasedStateMachine):
-    """Random runs of valid frames of both protocols. What is drawn depends on the steps alone, never on what the broker
-    did in which time."""
+    """Random runs of valid frames of both protocols. The random choices depend only on the steps, not on the timing of
+    the broker."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +90,7 @@ class ValidFrames(RuleBasedStateMachine):
         self.broker.start().wait_role("master")
         self.bystander = self._welcome()
 
-    # ---- who comes and goes
+    # ---- connections
 
     @rule(
         version=st.sampled_from(["1.0", "1.1", "1.2"]),
@@ -120,7 +121,7 @@ class ValidFrames(RuleBasedStateMachine):
 
     @rule(dice=st.integers(0, 1 << 32), times=st.integers(1, 12))
     def act(self, dice: int, times: int) -> None:
-        """One of them does what its protocol allows."""
+        """Let one client make an action that its protocol allows."""
         if not self.actors:
             return
         chance = random.Random(dice)
@@ -151,7 +152,7 @@ class ValidFrames(RuleBasedStateMachine):
     @precondition(lambda self: self.steps % ADMIN_EVERY == 0)
     @rule(path=st.sampled_from(ADMIN_PAGES), changes=st.sampled_from(ADMIN_CHANGES))
     def ask_admin(self, path: str, changes: str) -> None:
-        """For what it tells, and for what needs a token."""
+        """Send a request to the admin server, with a token if it changes something."""
         assert self._answer(path, None) < 500, path
         assert self._answer(changes, b"{}") in (401, 404), f"{changes} needs a token"
 
@@ -176,7 +177,7 @@ class ValidFrames(RuleBasedStateMachine):
         self.broker.start().wait_role("master")
         self.bystander = self._welcome()
 
-    # ---- what holds after each step
+    # ---- checks after each step
 
     @invariant()
     def others_are_served(self) -> None:
@@ -202,7 +203,7 @@ class ValidFrames(RuleBasedStateMachine):
         return made
 
     def _settles(self, trouble: Callable[[], str]) -> None:
-        """Who left abruptly may be noticed a moment later."""
+        """Repeat a check, because the broker may notice an abrupt end of a connection later."""
         deadline = time.monotonic() + SETTLING_SECONDS
         while text := trouble():
             assert time.monotonic() < deadline, text
@@ -237,8 +238,8 @@ class ValidFrames(RuleBasedStateMachine):
             raise
         finally:
             if isinstance(failed, Exception):
-                # Told at once: what was met is not always met again, and then hypothesis would keep it to itself.
-                print("\n".join(["What was said last:", *SAID[-SAID_MAX:]]))
+                # Printed at once: a failure may not be reproducible, and then hypothesis would not show it.
+                print("\n".join(["Last commands:", *SAID[-SAID_MAX:]]))
                 print("".join(traceback.format_exception(failed)), flush=True)
             self.broker.stop()
             shutil.rmtree(self.directory)
@@ -277,8 +278,8 @@ class ValidFrames(RuleBasedStateMachine):
             reader = Stomp(self.broker.stomp, "1.2")
             reader.ask("SUBSCRIBE", {"id": "d", "destination": f"/queue/{name}", "ack": "client-individual"})
             deadline = time.monotonic() + SETTLING_SECONDS
-            while left := self._count(name):  # what expired is counted until its turn comes
-                assert time.monotonic() < deadline, f"{left} messages of {name} are counted and do not come"
+            while left := self._count(name):  # expired messages are counted until they are removed
+                assert time.monotonic() < deadline, f"{left} messages of {name} are counted, but not delivered"
                 reader.ask("SEND", {"destination": "/queue/bystander"})
                 while reader.delivered:
                     frame = reader.next_delivered()
@@ -290,7 +291,7 @@ class ValidFrames(RuleBasedStateMachine):
 
 
 def run(seed: int, cases: int, steps: int = 60) -> Counter[str]:
-    """What was done. AssertionError when the broker did not do as it should."""
+    """Run the cases; return the counts of actions. AssertionError: the broker failed."""
     run_state_machine_as_test(
         hypothesis.seed(seed)(ValidFrames),
         settings=settings(

@@ -1,9 +1,9 @@
-"""Valid packets of MQTT in any order.
+"""A fuzzer with valid MQTT packets in any order.
 
-In each case some clients, of each version, with few client ids between them, publish, subscribe, acknowledge what came
-or what never did, leave in order or not, and come back to their sessions; now and then the broker is killed between.
-Each request is answered, what the broker says is valid, it hangs up on nobody but for a client id that came again,
-another client is served as ever, and the log has no traceback.
+In each case some clients of all versions, with few client ids, publish, subscribe, acknowledge packets that came or
+never came, disconnect normally or abruptly, and return to their sessions; at intervals the broker is killed. Each
+request must be answered, the broker's packets must be valid, it must close no connection except after a second
+connection with the same client id, another client must be served normally, and the log must have no traceback.
 """
 
 from __future__ import annotations
@@ -51,25 +51,24 @@ OPTIONS = (
     "--set", "store.journal_max_file_length=256kb", "--set", "store.checkpoint_interval=200ms",
     "--set", "store.cleanup_interval=100ms",
 )  # fmt: skip
-#: What each of these is to be answered with.
+#: The answer to each type of request.
 ANSWERS = {
     PacketType.SUBSCRIBE: PacketType.SUBACK, PacketType.UNSUBSCRIBE: PacketType.UNSUBACK,
     PacketType.PUBREL: PacketType.PUBCOMP, PacketType.PINGREQ: PacketType.PINGRESP,
 }  # fmt: skip
 
-#: What was done, and what came of it.
+#: Actions and their results.
 DONE: Counter[str] = Counter()
 
 
 class PacketClient:
-    """One connection, to ``port`` or over a socket that is open. ``owed``: answers that must come, by kind and packet
-    id."""
+    """One connection, to ``port`` or over an open socket. ``owed``: answers that must come, by type and packet id."""
 
     def __init__(self, port: int | socket.socket, dice: random.Random) -> None:
         self._dice = dice
         self.version = dice.choice(list(Version))
         self.client_id = dice.choice(CLIENT_IDS)
-        self.is_over = False  # by us
+        self.is_over = False  # closed by the client
         self.is_hung_up = False
         self.owed: Counter[tuple[PacketType, int]] = Counter({(PacketType.CONNACK, 0): 1})
         self.said: list[Packet | ServerPacket] = []
@@ -120,7 +119,7 @@ class PacketClient:
         self._say(Connect(self.version, client_id, is_clean, 60, will, None, None, properties))
 
     def act(self) -> None:
-        """Something that is allowed now."""
+        """Make an action that is allowed now."""
         self._dice.choice(self._acts)()
 
     def _free_id(self) -> int:
@@ -184,17 +183,17 @@ class PacketClient:
             self.owed[PacketType.PUBCOMP, packet_id] += 1
 
     def _acknowledge_anything(self) -> None:
-        """For what was never sent, or was acknowledged before."""
+        """Acknowledge a packet id that was never sent, or is already acknowledged."""
         kind = self._dice.choice((PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP))
         packet_id = self._dice.choice(WILD_IDS)
         if kind is PacketType.PUBREL and packet_id in self._ids_in_use:
-            return  # that would take the id from what it is used for
+            return  # the id is in use
         self._say(Acknowledgement(kind, packet_id, 0, NONE))
 
     # ---- what comes
 
     def read(self, seconds: float) -> None:
-        """What is there, or comes in that time."""
+        """Process the packets that are there or come within ``seconds``."""
         if self.is_hung_up or not select.select([self.socket], [], [], seconds)[0]:
             return
         try:
@@ -228,14 +227,14 @@ class PacketClient:
                 if self.owed[kind, packet_id]:
                     self._ids_in_use.discard(packet_id)
             case PacketType.DISCONNECT:
-                DONE[f"hung up: {packet.codes[0]:#x}"] += 1
+                DONE[f"closed: {packet.codes[0]:#x}"] += 1
         if self.owed[kind, packet_id] > 1:
             self.owed[kind, packet_id] -= 1
         else:
             del self.owed[kind, packet_id]
 
     def settle(self) -> None:
-        """All that is owed comes, unless the connection is over."""
+        """Wait for all owed answers, unless the connection has ended."""
         deadline = time.monotonic() + SECONDS_MAX
         while self.owed and not self.is_hung_up:
             assert time.monotonic() < deadline, f"never answered: {list(self.owed)}"
@@ -254,14 +253,14 @@ class PacketClient:
 
 
 class Witness:
-    """Another client, whose session is kept: it gets what it publishes, and nothing else."""
+    """Another client, with a persistent session: it must receive only what it publishes."""
 
     def __init__(self, port: int, start: int) -> None:
         self._client = PahoClient(port, "witness", is_kept=True)
         self._client.subscribe("served/#", 2)
         self._client.publish("served/it", f"start {start}", 1)
         while self._client.take().payload != b"start %d" % start:
-            pass  # what it acknowledged right before a kill may come again
+            pass  # a message acknowledged directly before a kill may come again
         self._number = 0
 
     def is_served(self, qos: int) -> None:
@@ -275,8 +274,8 @@ class Witness:
 
 
 def run(seed: int, cases: int, first: int = 0) -> Counter[str]:
-    """Cases of ``seed``, from number ``first`` on, and what was done. AssertionError, with the seed and what was
-    said, when the broker did not do as it should."""
+    """Run the cases of ``seed`` from number ``first`` on; return the counts of actions. AssertionError, with the seed
+    and the trace: the broker failed."""
     with tempfile.TemporaryDirectory(prefix="tandemmq-packets-") as directory:
         broker = BrokerProcess(Path(directory) / "data", "a", *OPTIONS)
         broker.mqtt = port = free_port()
@@ -331,8 +330,8 @@ def _play(port: int, dice: random.Random, clients: list[PacketClient]) -> None:
         for _ in range(dice.choice((1, 1, 5))):
             client.act()
         client.read(0)
-        assert not client.is_hung_up, "it is hung up on"
+        assert not client.is_hung_up, "its connection is closed"
     for client in clients:
         if not client.is_over:
             client.settle()
-            assert not client.is_hung_up, "it is hung up on"
+            assert not client.is_hung_up, "its connection is closed"

@@ -1,12 +1,12 @@
 """Random walks over a port of a running broker: python -m tests.support.fuzz.walks PORT SEED SECONDS SETTINGS
 
-A program, so that the walks take no time of the well-behaved client beside them (``tests.support.fuzz.ports``). Each of
-``WALKERS`` threads makes one connection after the other. A conversation knows what its protocol allows next (mostly it
-is an actor of ``valid_frames`` or ``valid_packets``); its socket damages, cuts, repeats and swaps some of what it says.
-Nothing here judges the broker: a conversation that is confused ends, and the next one begins.
+A separate program, so that the walks use no CPU time of the well-behaved client (``tests.support.fuzz.ports``). Each of
+``WALKERS`` threads makes one connection after the other. A conversation sends what its protocol allows (mostly it is an
+actor of ``valid_frames`` or ``valid_packets``); its socket damages, cuts, repeats and swaps some of the bytes. The
+walks do not check the broker: after an unexpected answer a conversation ends, and the next one begins.
 
-SETTINGS is JSON: the ports by name, ``user`` and ``password`` of a user with few rights, and of a set ``token`` and
-``broker``. The output is JSON: how often each thing was done.
+SETTINGS is JSON: the ports by name, ``user`` and ``password`` of a user with few rights, and for a set ``token`` and
+``broker``. The output is JSON: the count of each action.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from tests.support.fuzz.valid_packets import PacketClient
 from tests.support.protocols.mqtt.client_packets import encode
 
 WALKERS: Final = 4
-#: A wait for an answer; what was damaged may never have one.
+#: Timeout for an answer; damaged requests may have none.
 ANSWER_SECONDS_MAX: Final = 1.0
 STEPS_MAX: Final = 60
 #: Connections that a walker leaves open and silent.
 SILENT_MAX: Final = 5
-#: So much of what is said is harmed.
+#: Share of damaged sends.
 HARMED: Final = 0.03
 EDGES: Final = (b"\0", b"\xff", b"\n", b"\r\n", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff" * 8, b"999999999999", b"-1")
 WRONG: Final = "wrong"
@@ -62,7 +62,7 @@ Step = Callable[[], object]
 
 
 class Rough(socket.socket):
-    """Does not say all that it is given as it is."""
+    """A socket that damages some of the bytes it sends."""
 
     dice: random.Random
     _said: Sequence[bytes] = (b"\0",)
@@ -79,7 +79,7 @@ class Rough(socket.socket):
         self.say(bytes(data))
 
     def say(self, data: bytes) -> None:
-        """These bytes, in one piece or two, or what becomes of them."""
+        """Send these bytes, damaged or not, in one or two pieces."""
         DONE["said"] += 1
         self._said = (*self._said[-20:], data or b"\0")
         held, self._held = self._held, b""
@@ -112,7 +112,7 @@ class Rough(socket.socket):
 
 
 class WebSocketed(Rough):
-    """What is given goes in frames of WebSocket, sometimes in two, and sometimes with a control frame between."""
+    """A socket that sends WebSocket frames: sometimes two for one send, sometimes with a control frame in between."""
 
     _received = b""
 
@@ -134,7 +134,7 @@ class WebSocketed(Rough):
         self.say(client_frame(0 if at else opcode, data[at:]))
 
     def recv(self, size: int = 0, flags: int = 0) -> bytes:
-        """The payload of the next frame that has one; empty at the end."""
+        """Return the payload of the next frame with a payload; empty at the end."""
         while True:
             found = re.match(rb"(.)(?:([^\x7e\x7f])|\x7e(..)|\x7f(.{8}))", self._received, re.DOTALL)
             length = int.from_bytes(found[2] or found[3] or found[4], "big") if found else 0
@@ -149,13 +149,13 @@ class WebSocketed(Rough):
     def _more(self) -> bytes:
         data = super().recv(1 << 16)
         if not data:
-            raise ConnectionError("the broker hung up")
+            raise ConnectionError("the broker closed the connection")
         return data
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """SETTINGS."""
+    """The content of SETTINGS."""
 
     ports: Mapping[str, int]
     user: str = ""
@@ -164,18 +164,18 @@ class Target:
     broker: str = ""
 
     def login(self, dice: random.Random) -> tuple[str | None, str | None]:
-        """Mostly the right one, sometimes a wrong one or none."""
+        """Return a login: mostly the correct one, sometimes a wrong one or none."""
         chance = dice.random()
         if chance < 0.03:
             return dice.choice((WRONG, self.user)), "guess"
         return (None, None) if chance < 0.1 else (self.user, self.password)
 
 
-# ---- conversations: each begins, and says how it goes on
+# ---- conversations: each starts, and returns its next step
 
 
 class NoBooks(books.Books):
-    """What comes may be of anybody."""
+    """Records without checks: a received message may be from any client."""
 
     def of(self, body: str, queue: str) -> books.Copy | None:
         return None
@@ -192,7 +192,7 @@ def stomp(target: Target, dice: random.Random, rough: Rough) -> Step:
 
 
 def openwire(target: Target, dice: random.Random, rough: Rough) -> Step:
-    """The actor; or commands of any kind in the names of the connection, whose answers are passed over."""
+    """The actor, or commands of any type with ids of the connection, whose answers are discarded."""
     client = OpenWire(rough)
     client.id = f"ID:fuzz-{dice.randrange(1 << 40)}"
     client_id = dice.choice((client.id, client.id, f"c{dice.randrange(8)}"))
@@ -216,11 +216,11 @@ _commands: Final = cache(commands.commands)
 def _act(actor: StompActor | OpenWireActor, dice: random.Random) -> None:
     actor.act(dice)
     if actor.is_over:
-        raise ConnectionError("the broker hung up")
+        raise ConnectionError("the broker closed the connection")
 
 
 class MqttClient(PacketClient):
-    """With a login, which may be refused."""
+    """A client with a login, which may be refused."""
 
     def __init__(self, rough: Rough, dice: random.Random, target: Target) -> None:
         self._target = target
@@ -237,7 +237,7 @@ class MqttClient(PacketClient):
         self.said.clear()
         self.read(0.01)
         if self.is_hung_up:
-            raise ConnectionError("the broker hung up")
+            raise ConnectionError("the broker closed the connection")
 
 
 def mqtt(target: Target, dice: random.Random, rough: Rough) -> Step:
@@ -251,7 +251,7 @@ def websocket(target: Target, dice: random.Random, rough: Rough) -> Step:
     return (mqtt if protocol == "mqtt" else stomp)(target, dice, rough)
 
 
-#: In the paths of requests of the API, and what their keys may say.
+#: Values for the paths and keys of API requests.
 NAMES: Final = ("s.0", "s.1", "s.2", "auto.0", "auto.1", "A", "GOOD.q", "~.", "a%2Fb", "%00", "1", "2", "c0", "d0")
 VALUES: Final[Mapping[str, Sequence[Any]]] = {
     "limit": (1, 10, 1000, 0), "after": (0, 5, 1 << 60), "filter": ("*", "s.?"), "wait": (0, 0.1, 1.0, 31),
@@ -266,7 +266,7 @@ Operation = tuple[str, str, list[str], list[str]]  # method, path, keys of the q
 
 @cache
 def _operations(port: int) -> list[Operation]:
-    """The pages, and what the document of the API has."""
+    """Return the pages, and the operations of the API document."""
     found: list[Operation] = [("GET", f"/{page}", [], []) for page in ("status", "metrics", "health", "", "nowhere")]
     with socket.create_connection(("127.0.0.1", port), 20) as peer:
         peer.sendall(b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -281,7 +281,7 @@ def _operations(port: int) -> list[Operation]:
 
 
 def admin(target: Target, dice: random.Random, rough: Rough) -> Step:
-    """Requests over one connection, with a login or the cookie of a session; most answers are awaited."""
+    """Requests over one connection, with a login or a session cookie. It waits for most answers."""
     user, password = target.login(dice)
     login = base64.b64encode(f"{user}:{password}".encode()).decode()
     who = "" if user is None else f"Authorization: Basic {login}\r\n"
@@ -312,7 +312,8 @@ def admin(target: Target, dice: random.Random, rough: Rough) -> Step:
 
 
 def replication(target: Target, dice: random.Random, rough: Rough) -> Step:
-    """A peer that is no member, with the token or without. It asks for no epoch: with the token it might get it."""
+    """A peer that is not a member, with or without the token. It does not request an epoch, because with the token it
+    could get one."""
     hello = hello_of(dice.randrange(1 << 20), life=dice.choice((1, 1, 2, 1 << 62)))
     hello = replace(hello, broker=dice.choice((*[target.broker] * 9, WRONG)))
     token = target.token if dice.random() < 0.7 else WRONG
@@ -342,11 +343,11 @@ def replication(target: Target, dice: random.Random, rough: Rough) -> Step:
 
 
 def _pass_over(peer: Rough, seconds: float = 0.0) -> bytes:
-    """The end of what is there, or comes in that time."""
+    """Discard what is there or comes within ``seconds``; return its end."""
     heard = b""
     while select.select([peer], [], [], seconds)[0]:
         if not (data := peer.recv(1 << 16)):
-            raise ConnectionError("the broker hung up")
+            raise ConnectionError("the broker closed the connection")
         heard, seconds = heard[-4096:] + data, 0.0
     return heard
 
@@ -358,7 +359,7 @@ WALKS: Final = {each.__name__: each for each in (stomp, openwire, mqtt, websocke
 
 
 def walk(name: str, target: Target, dice: random.Random, until: float) -> None:
-    """One connection after the other, until then."""
+    """Make one connection after the other, until the time ``until``."""
     silent: list[Rough] = []
     kind = WebSocketed if name == "websocket" else Rough
     while time.monotonic() < until:
@@ -378,7 +379,7 @@ def walk(name: str, target: Target, dice: random.Random, until: float) -> None:
                 rough.end(how)
             else:
                 silent.append(rough)
-        except Exception as error:  # a refusal, a connection that ended, or confusion by what was harmed
+        except Exception as error:  # a refusal, the end of a connection, or an unexpected answer after damage
             is_refusal = type(error).__name__ == "Refused" or str(error).startswith("refused")
             DONE[f"{'refused' if is_refusal else 'ended'}: {type(error).__name__} {str(error)[:40]!r}"] += 1
             rough.close()

@@ -1,4 +1,4 @@
-"""A mastership over real stores and a lock in memory, with hands for a test; and what holds when one of them hung."""
+"""A mastership with real stores and a lock in memory, controlled by a test; and checks after one of them hung."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tandemmq.store.threads import OS_THREADS, Threads
 from tests.support.virtual_time import until
 
 Q = Destination(DestinationKind.QUEUE, "Q")
-# Nothing is written that nobody asked for: who looks at the files sees what a call that came back did.
+# No periodic writes, so that the files show only the effects of completed calls.
 QUIET = StoreSettings(fence_check_interval=0.25, checkpoint_interval=math.inf, cleanup_interval=math.inf)
 LOCK = LockSettings(lock_acquire_sleep_interval_seconds=0.1, lock_keep_alive_period_seconds=0.25)
 
 
 class Node:
-    """A mastership with a service that only keeps what it was served with. ``on_role`` is called at each change."""
+    """A mastership with a service that only keeps its store. ``on_role``: called at each change."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Node:
     def drained(self) -> None:
         pass
 
-    # the test's hands
+    # methods for the test
 
     def start(self) -> Node:
         self._loop = asyncio.get_running_loop()
@@ -111,7 +111,7 @@ class Node:
         return self
 
     async def started(self, role: Role) -> Node:
-        """Start it, and wait until it has this role; a master confirms a message."""
+        """Start it, and wait until it has this role. A master also confirms a message."""
         self.start()
         await self.become(role)
         if role is Role.MASTER:
@@ -119,13 +119,13 @@ class Node:
         return self
 
     async def live(self) -> None:
-        """Start it in a loop of its own, which ends with it."""
+        """Start it in a separate loop, which ends with it."""
         self.start()
         assert self.task is not None
         await self.task
 
     def end_soon(self) -> None:
-        """Ask for its end, from any thread."""
+        """Request its end, from any thread."""
         assert self._loop is not None, "it was started"
         self._loop.call_soon_threadsafe(self.mastership.stop)
 
@@ -150,7 +150,7 @@ class Node:
         await asyncio.wait_for(self.task, 60)
 
     def when(self, phase: Phase, function: Callable[[], object]) -> None:
-        """Have it called in this phase, the first time."""
+        """Call ``function`` at the first time of this phase."""
 
         def moved() -> None:
             if self.mastership.phase is phase:
@@ -164,7 +164,7 @@ NewNode = Callable[..., Node]
 
 
 def journal(directory: str) -> dict[str, str]:
-    """What is shared, by name and content."""
+    """Return the shared files, by name and content."""
     return {
         path.relative_to(directory).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in Path(directory).rglob("db-*")
@@ -173,18 +173,18 @@ def journal(directory: str) -> dict[str, str]:
 
 
 async def goes_on_elsewhere(hung: Node, other: Node, wake: Callable[[], object], own: str | None = None) -> None:
-    """``hung`` let go of the lock, and ``other`` has it; then the call comes back. Stops both."""
+    """Check that ``hung`` has released the lock and ``other`` has it, then let the hung call return. Stops both."""
     receipts = list(hung.receipts)
     await other.become(Role.MASTER)
     await other.send_and_wait()
-    assert hung.receipts == receipts, "nobody is told anything after the lock was let go"
+    assert hung.receipts == receipts, "no client gets anything after the lock was released"
     before = journal(hung.directory)
     wake()
     await hung.become(Role.STANDBY)
     after = journal(hung.directory)
-    if own is not None:  # the very call that hung is made: behind the end of the file, where nothing counts
+    if own is not None:  # the hung call is made after the end of the file, where it has no effect
         before[own] = after[own]
-    assert after == before, "what came back writes nothing that is shared"
+    assert after == before, "after its return it writes no shared file"
     assert hung.receipts == receipts
     await other.send_and_wait()
     await other.stop()

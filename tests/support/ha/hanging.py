@@ -1,4 +1,4 @@
-"""A disk and a hand on a lock whose calls hang when a test says so, until it says otherwise, in virtual time."""
+"""A disk and a locker with calls that hang as long as a test demands it, in virtual time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.virtual_time import VirtualTime, until
 
 
 class Gate:
-    """What calls go through. ``is_hit``: one of them hangs, or did."""
+    """A gate for calls. ``is_hit``: a call hangs, or did."""
 
     def __init__(self, virtual: VirtualTime) -> None:
         self._virtual = virtual
@@ -22,13 +22,13 @@ class Gate:
         self.is_hit = False
 
     def close(self, *names: str, thread: str = "") -> None:
-        """From now on calls by these names hang, if the name of their thread begins so."""
+        """From now on calls with these names hang, if the name of their thread begins with ``thread``."""
         self._names, self._thread = frozenset(names), thread
         self.is_hit = False
         self._open.clear()
 
     def open(self) -> None:
-        """Whoever hangs goes on."""
+        """Let all hanging calls continue."""
         self._open.set()
 
     async def hit(self) -> None:
@@ -41,14 +41,14 @@ class Gate:
             self._open.wait()
 
     def locker(self, request: LockRequest, lock: MemoryLock) -> HangingLocker:
-        """A hand on a lock behind this gate."""
+        """Return a locker behind this gate."""
         made = HangingLocker(request, lock)
         made.gate = self
         return made
 
 
 class HangingDisk:
-    """The disk behind a gate: a call that hangs is made when it is let through."""
+    """A disk behind a gate: a hanging call is made when the gate opens."""
 
     def __init__(self, virtual: VirtualTime) -> None:
         self.gate = Gate(virtual)
@@ -65,7 +65,7 @@ class HangingDisk:
 
 
 class HangingLocker(MemoryLocker):
-    """A lock in memory whose answers hang behind a gate: it is asked, and does not say what came of it."""
+    """A lock in memory with its answers behind a gate: the request is made, but the result hangs."""
 
     gate: Gate
 
@@ -88,7 +88,7 @@ class HangingLocker(MemoryLocker):
 
 
 class SlowDisk:
-    """The disk, but each call takes ``seconds``. ``calls`` counts those that took their time."""
+    """A disk whose calls each take ``seconds``. ``calls``: number of slow calls."""
 
     def __init__(self, virtual: VirtualTime) -> None:
         self.seconds = 0.0

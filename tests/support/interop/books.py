@@ -1,4 +1,4 @@
-"""The books of a client: what its program sent, what was confirmed, and what it received.
+"""The records of a client: the messages that its program sent, that were confirmed, and that it received.
 
 A line of the program's standard output is a JSON object:
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Books:
-    """What a program wrote; ``received``: for each number the ids of the messages, in the order in which they came."""
+    """The records of a program. ``received``: ids of the messages of each number, in the order of arrival."""
 
     sent: int = 0
     confirmed: set[int] = field(default_factory=set)
@@ -40,25 +40,25 @@ class Books:
             case {"note": str(text)}:
                 self.notes.append(text)
             case other:
-                raise ValueError(f"no line of the books: {other}")
+                raise ValueError(f"unknown record: {other}")
 
     @property
     def lost(self) -> list[int]:
-        """Confirmed, and never received."""
+        """Return the numbers that were confirmed, but never received."""
         return sorted(self.confirmed - self.received.keys())
 
     @property
     def doubled(self) -> list[int]:
-        """Received as two messages; over MQTT, which has no ids, received twice."""
+        """Return the numbers received as two messages; for MQTT, which has no ids, received twice."""
         return sorted(number for number, ids in self.received.items() if len(set(ids)) > 1)
 
     @property
     def again(self) -> int:
-        """So many deliveries repeated a message that had been delivered."""
+        """Return the number of repeated deliveries."""
         return sum(len(ids) - len(set(ids)) for ids in self.received.values())
 
     def problems(self, *, is_once: bool) -> list[str]:
-        """Unless ``is_once``, a message may be stored twice."""
+        """Return the problems as sentences. Unless ``is_once``, a message may be stored twice."""
         found = [f"{len(self.lost)} lost: {self.lost[:10]}"] if self.lost else []
         if is_once and self.doubled:
             found.append(f"{len(self.doubled)} doubled: {self.doubled[:10]}")

@@ -1,6 +1,7 @@
-"""Suites and programs of others that no package registry has: their tests run by hand, with a checkout.
+"""Test suites and programs of other projects that are in no package registry: their tests are run manually, with a
+checkout.
 
-Nothing of them is kept here. CI names each of them once in its summary, with the command.
+This tree contains no part of them. CI lists each of them once in its summary, with the command.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from typing import NoReturn
 
 import pytest
 
-#: How the reason of a test that is skipped begins. tests/support/ci/record.py looks for it.
+#: Prefix of the reason of a skipped test, which tests/support/ci/record.py searches for.
 BY_HAND = "by hand: "
 
 
 def checkout(variable: str, repository: str, tests: str) -> Path:
-    """Where ``variable`` of the environment has ``repository`` (owner/name at GitHub)."""
+    """Return the checkout of ``repository`` (owner/name at GitHub) that the environment variable ``variable`` names."""
     there = os.environ.get(variable)
     if there is None:
         clone = f"git clone https://github.com/{repository} /tmp/suite"
@@ -25,5 +26,5 @@ def checkout(variable: str, repository: str, tests: str) -> Path:
 
 
 def run_by_hand(command: str) -> NoReturn:
-    """Skip a test that needs what cannot be installed from a registry."""
+    """Skip a test that needs a program which no registry has."""
     pytest.skip(f"{BY_HAND}{command}")

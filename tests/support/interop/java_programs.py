@@ -1,4 +1,4 @@
-"""Programs in Java beside the libraries of an ActiveMQ: compiled once, and run with what they read."""
+"""Java programs that use the libraries of an ActiveMQ: compiled once, and run with given input."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SOURCES = Path(__file__).parent / "java"
 JAVA_SECONDS_MAX = 90
 COMPILE_SECONDS_MAX = 300
 
-#: `program(*arguments, text="")`: what it prints.
+#: `program(*arguments, text="")` returns the output.
 Program = Callable[..., str]
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """An ActiveMQ: its jars as an entry of the class path, and the package that its JMS has."""
+    """A release of ActiveMQ: its jars as a class path entry, and the package of its JMS."""
 
     path: str
     package: str
@@ -32,7 +32,7 @@ DEBIAN: Final = Release(f"{LIBRARIES}/*", "javax.jms")
 
 
 def activemq_6(require_service: Callable[[object, str], None]) -> Release:
-    """6.3.1, from Maven. Without Maven the test is skipped, or fails."""
+    """Return ActiveMQ 6.3.1, from Maven. Without Maven the test is skipped, or fails."""
     require_service(shutil.which("mvn"), "mvn is not installed: Debian's package maven")
     return Release(f"{programs.activemq_6()}/*", "jakarta.jms")
 
@@ -44,7 +44,7 @@ def compiled(
     path: str = "",
     release: Release = DEBIAN,
 ) -> None:
-    """The classes of ``sources``, in ``directory``. Without a JDK or ActiveMQ the test is skipped, or fails."""
+    """Compile the sources into ``directory``. Without a JDK or ActiveMQ the test is skipped, or fails."""
     require_service(shutil.which("java") and shutil.which("javac"), "no JDK: java and javac are not in the path")
     if release == DEBIAN:
         for jar in ("activemq-client.jar", "activemq-kahadb-store.jar"):
@@ -58,7 +58,7 @@ def compiled(
 
 
 def compiled_for_jakarta(require_service: Callable[[object, str], None], directory: Path, *sources: Path) -> str:
-    """As ``compiled``, against ActiveMQ 6.3.1, which has jakarta.jms in place of javax.jms: the class path."""
+    """Like ``compiled``, for ActiveMQ 6.3.1, which has jakarta.jms instead of javax.jms. Return the class path."""
     release = activemq_6(require_service)
     path = f"{directory}:{release.path}"
     compiled(require_service, directory, *sources, path=path, release=release)
@@ -68,7 +68,7 @@ def compiled_for_jakarta(require_service: Callable[[object, str], None], directo
 def program(
     require_service: Callable[[object, str], None], directory: Path, name: str, release: Release = DEBIAN
 ) -> Program:
-    """java/``name``.java, over ``release``."""
+    """Return the program java/``name``.java, with ``release``."""
     compiled(require_service, directory, SOURCES / f"{name}.java", release=release)
 
     def run(*arguments: str, text: str = "") -> str:

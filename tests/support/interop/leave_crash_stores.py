@@ -1,9 +1,10 @@
-"""Makes the two stores that lives in tests/crash begin with: the real ActiveMQ's, and one that went to and fro.
+"""Creates the two initial stores of lives in tests/crash: one of ActiveMQ, and one that ActiveMQ and TandemMQ used in
+turn.
 
     python tests/support/interop/leave_crash_stores.py tests/crash
 
-In either ActiveMQ is killed. What it would deliver it says itself; the archive holds that beside the files, and it is
-made only if a broker of ours finds the same.
+In both ActiveMQ is killed. The archive contains the files and ActiveMQ's own output of the messages it would deliver.
+It is created only if TandemMQ finds the same messages.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.support.interop.scripted import Answers, Script, Step, compiled
 from tests.support.store.store_harness import Q, Term
 
 FILE_BYTES = 8 << 10
-# A host name in message ids that is nobody's.
+# A host name for message ids that no host has.
 HOST = "-Dactivemq.idgenerator.hostname=host"
 
 
@@ -61,7 +62,8 @@ def live(script: Script, directory: Path, steps: tuple[Step, ...]) -> Answers:
 
 
 def held(directory: Path, answers: Answers) -> tuple[State, dict[str, str]]:
-    """What a broker of ours finds in a copy, the same as ActiveMQ said; and the bodies of ActiveMQ's messages."""
+    """Return the state that TandemMQ finds in a copy, which must be ActiveMQ's, and the bodies of ActiveMQ's
+    messages."""
     with tempfile.TemporaryDirectory() as place:
         copy = shutil.copytree(directory, f"{place}/copy")
         term = Term(copy)
@@ -72,7 +74,7 @@ def held(directory: Path, answers: Answers) -> tuple[State, dict[str, str]]:
         state = seen(term)
         term.close()
     ours = {owner.partition("://")[2]: list(ids) for owner, ids in state if not is_prepared(owner)}
-    assert ours == {name: ids for name, ids in answers.held.items() if ids}, "we find what ActiveMQ said"
+    assert ours == {name: ids for name, ids in answers.held.items() if ids}, "TandemMQ finds what ActiveMQ printed"
     return state, theirs
 
 
@@ -93,7 +95,7 @@ def require(condition: object, reason: str) -> None:
 
 
 def go_on(directory: Path) -> None:
-    """A broker of ours takes over, takes a message and stores two."""
+    """TandemMQ takes over, consumes a message and stores two."""
     term = Term(str(directory), settings=SETTINGS)
     owner = term.store.queue(Q)
     first, *_ = term.page(owner).messages

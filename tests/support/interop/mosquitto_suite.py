@@ -1,9 +1,9 @@
-"""Run one of mosquitto's broker tests against our broker: ``python mosquitto_suite.py DIRECTORY SCRIPT``.
+"""Run one of mosquitto's broker tests with TandemMQ: ``python mosquitto_suite.py DIRECTORY SCRIPT``.
 
-DIRECTORY is `test/broker` of a checkout of mosquitto. The script is run as it stands; where it starts mosquitto it gets
-ours. What a broker of MQTT 5.0 may say is let pass: properties of CONNACK, a CONNACK that says why there is none, a
-reason string, and whether there are subscribers. The exit code is the script's; UNSUITABLE: it sets what ours has no
-setting for.
+DIRECTORY is `test/broker` of a checkout of mosquitto. The script is run unchanged; TandemMQ is started instead of
+mosquitto. Differences that MQTT 5.0 allows are accepted: properties of CONNACK, a CONNACK with the reason of a refusal,
+a reason string, and whether there are subscribers. The exit code is the script's; UNSUITABLE: it sets an option that
+TandemMQ does not have.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ Properties = Counter[tuple[int, bytes]]
 
 UNSUITABLE = 77
 START_SECONDS_MAX = 60.0
-#: What its configuration says that needs nothing of ours: by default, or as each script has a broker of its own.
+#: Options of its configuration that need no setting of TandemMQ: they are its default, or each script has a separate
+#: broker.
 INDIFFERENT = {"port", "listener", "allow_anonymous true", "persistence true", "persistence_file", "autosave_interval"}
 CONNACK, PUBLISH, PUBACK, PUBCOMP, SUBACK, UNSUBACK, DISCONNECT = 0x20, 0x30, 0x40, 0x70, 0x90, 0xB0, 0xE0
 REASON_STRING = 0x1F
-#: Success; that there are no subscribers (a broker need not say so).
+#: Success, with and without the information that there are no subscribers, which is optional.
 NO_ERRORS = {0x00, 0x10}
 RECEIVE_MAXIMUM, TOPIC_ALIAS_MAXIMUM = 0x21, 0x22
-# Lengths of the properties that these packets have, by identifier; -1: a string, -2: a pair of strings.
+# Lengths of the properties of these packets, by identifier; -1: a string, -2: a pair of strings.
 LENGTHS = {
     0x01: 1, 0x02: 4, 0x03: -1, 0x08: -1, 0x09: -1, 0x0B: 1, 0x23: 2,
     0x11: 4, 0x12: -1, 0x13: 2, 0x15: -1, 0x16: -1, 0x1A: -1, 0x1C: -1, REASON_STRING: -1, RECEIVE_MAXIMUM: 2,
@@ -43,7 +44,7 @@ LENGTHS = {
 
 
 class Broker:
-    """What a script uses of the process that it started."""
+    """The methods of a started process that the scripts use."""
 
     def __init__(self, port: int, data: str) -> None:
         self.log = Path(f"{data}.log")
@@ -81,7 +82,8 @@ class Broker:
 
 
 class Brokers:
-    """In the place of mosq_test.start_broker. One that persists finds what the last one with its file left."""
+    """Replacement of mosq_test.start_broker. A persistent broker gets the store of the previous one with the same
+    file."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -107,7 +109,7 @@ class Brokers:
 
 
 def read_packet(connection: socket.socket) -> bytes:
-    """A whole one; empty: there is no more."""
+    """Return one complete packet; empty if there are no more."""
     head = connection.recv(1)
     if not head:
         return b""
@@ -146,7 +148,7 @@ def split(packets: bytes) -> list[bytes]:
 
 
 def properties_of(data: bytes) -> Properties:
-    """Identifiers and values; ``data`` begins with their length, of one byte. Their order means nothing."""
+    """Return identifiers and values, without order. ``data`` begins with their length in one byte."""
     place, end = 1, 1 + data[0]
     found: Properties = Counter()
     while place < end:
@@ -165,14 +167,14 @@ def without(properties: Properties, *identifiers: int) -> Properties:
 
 
 def is_as_expected(received: bytes, expected: bytes) -> bool:
-    """Whether a broker of MQTT 5.0 may say that as well."""
+    """Return whether a broker of MQTT 5.0 may send this packet instead of the expected one."""
     if received == expected:
         return True
     if not received or received[0] != expected[0]:
         return False
     try:
         return _means(received, expected)
-    except (KeyError, IndexError):  # of MQTT 3, which has no properties
+    except (KeyError, IndexError):  # MQTT 3, which has no properties
         return False
 
 
@@ -205,7 +207,7 @@ def _means(received: bytes, expected: bytes) -> bool:
     return not told and body[:start] + rest in (wanted, wanted[:start] + wanted[start + 1 :])
 
 
-#: What came before it was expected: messages for a client and answers to it have no order between them.
+#: Packets that came before they were expected: there is no order between messages and answers for a client.
 _early: WeakKeyDictionary[socket.socket, list[bytes]] = WeakKeyDictionary()
 
 
@@ -231,7 +233,7 @@ def expect_packet(connection: socket.socket, name: str, expected: bytes) -> bool
 
 
 def is_refusal(packet: bytes) -> bool:
-    """A CONNACK of MQTT 5.0 that says why the connection ends (4.13.2)."""
+    """Return whether it is a CONNACK of MQTT 5.0 with the reason why the connection ends (4.13.2)."""
     return len(packet) > 3 and packet[0] == CONNACK and packet[3] >= 0x80
 
 

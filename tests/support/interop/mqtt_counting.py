@@ -1,4 +1,4 @@
-"""MQTT clients that count: what was published, and what came, by payload."""
+"""MQTT clients that count published and received messages by payload."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAIT_SECONDS = 60.0
 
 
 def publish(port: int, topic: str, payloads: Iterable[str], qos: int, *, retain: bool = False) -> None:
-    """Returns when the broker has confirmed all of them."""
+    """Publish messages, and wait until the broker has confirmed all of them."""
     with PahoClient(port, in_flight=100) as client:
         for each in [client.client.publish(topic, payload, qos, retain) for payload in payloads]:
             each.wait_for_publish(WAIT_SECONDS)
@@ -26,7 +26,7 @@ def publish(port: int, topic: str, payloads: Iterable[str], qos: int, *, retain:
 
 
 class Reader:
-    """What comes, by payload. It comes again by itself when its connection is lost."""
+    """A subscriber that counts messages by payload. It reconnects by itself."""
 
     def __init__(self, port: int, topic_filter: str, qos: int, client_id: str, *, is_kept: bool = False) -> None:
         self.came: Counter[str] = Counter()
@@ -49,7 +49,7 @@ class Reader:
         self.came[message.payload.decode()] += 1
 
     def wait(self, payloads: Iterable[str]) -> None:
-        """Until each of them came."""
+        """Wait until each of these payloads has come."""
         wanted = set(payloads)
         wait_until(lambda: wanted <= set(self.came), "all messages come", WAIT_SECONDS)
 

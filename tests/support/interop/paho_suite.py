@@ -1,7 +1,7 @@
-"""Run Eclipse Paho's interoperability suite: ``python paho_suite.py DIRECTORY MODULE PORT``, in a process of its own.
+"""Run Eclipse Paho's interoperability suite in a separate process: ``python paho_suite.py DIRECTORY MODULE PORT``.
 
 DIRECTORY is `interoperability` of a checkout of paho.mqtt.testing, MODULE its client_test (MQTT 3.1.1) or client_test5.
-The last line that is printed is JSON: for each test what was wrong, null for nothing.
+The last printed line is JSON: the problem of each test, null if it passed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PREFIXES = {"client_test": "", "client_test5": "client_test5/"}
 
 
 class Verdicts(unittest.TestResult):
-    """By the name of the test. One that was skipped is none."""
+    """Results by name of the test, without skipped tests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ def main(directory: str, name: str, port: str) -> None:
     sys.path.insert(0, directory)
     module = import_module(name)
     prefix = PREFIXES[name]
-    # What its main program sets.
+    # Variables that the suite's main program sets.
     globals_of_it = vars(module)
     globals_of_it["host"], globals_of_it["port"] = "127.0.0.1", int(port)
     globals_of_it["topic_prefix"] = prefix
@@ -42,7 +42,7 @@ def main(directory: str, name: str, port: str) -> None:
     globals_of_it["nosubscribe_topics"] = ("test/nosubscribe",)
     verdicts = Verdicts()
     unittest.defaultTestLoader.loadTestsFromTestCase(module.Test).run(verdicts)
-    # Where setting up failed there is no test to tell it.
+    # If the setup failed, there is no test with its result.
     told = verdicts.verdicts or {"setUpClass": str(verdicts.errors)}
     print(json.dumps(told), flush=True)
 

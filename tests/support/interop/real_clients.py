@@ -1,14 +1,15 @@
-"""Real, unmodified clients over a pair of brokers whose master is killed, with books of what they sent and received.
+"""Unmodified clients of other projects with a pair of brokers whose master is killed, and records of what they sent and
+received.
 
     python -m tests.support.interop.real_clients                       all of them, three kills each: `make clients`
     python -m tests.support.interop.real_clients stompjs-ws camel-4    these
     python -m tests.support.interop.real_clients --build autopaho      install and compile only
 
-A program of clients/ sends numbers and receives them, as the documentation of its client teaches. Its arguments are the
-addresses of both brokers, separated by commas, and the destination. It sends until its standard input ends. books.py
-has the lines of its standard output.
+A program of clients/ sends and receives numbers as the documentation of its client library recommends. Its arguments
+are the addresses of both brokers, separated by commas, and the destination. It sends until its standard input ends.
+books.py describes the lines of its standard output.
 
-What is installed and compiled stays in the directory that TANDEMMQ_CLIENTS names.
+Installed and compiled programs stay in the directory that TANDEMMQ_CLIENTS names.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ from tests.support.security.authority import Authority
 
 PROGRAMS: Final = Path(__file__).with_name("clients")
 KILLS: Final = 3
-#: So many messages are confirmed and received before each kill and after the last one.
+#: Number of messages that are confirmed and received before each kill and after the last one.
 MESSAGES: Final = 300
 SECONDS_MAX: Final = 120.0
 QUEUE: Final = "/queue/clients"
-#: By the scheme of a client's addresses: the connector of the broker, and the destination as the client names it. Where
-#: a connector needs a certificate of the client, {tls} has it.
+#: By scheme of a client's addresses: the connector of the broker, and the destination as the client names it. If a
+#: connector needs a client certificate, it is in {tls}.
 CONNECTORS: Final[Mapping[str, tuple[str, str]]] = {
     "stomp": ("stomp://127.0.0.1:{port}", QUEUE),
     "ws": ("ws://127.0.0.1:{port}", QUEUE),
@@ -57,9 +58,9 @@ PASSWORD: Final = "secret"
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """``sources`` are files of clients/; the commands of ``build`` run in a directory that has copies of them, which
-    ``run`` names {build}; {tls} has root.pem, client.pem, client.p12 and trust.p12. ``scheme``: of its addresses.
-    Unless ``is_once``, a message may be stored twice."""
+    """``sources``: files of clients/. The commands of ``build`` run in a directory with copies of them, which is
+    {build} in ``run``; {tls} contains root.pem, client.pem, client.p12 and trust.p12. ``scheme``: that of its
+    addresses. Unless ``is_once``, a message may be stored twice."""
 
     name: str
     version: str
@@ -72,7 +73,7 @@ class Client:
 
     @property
     def missing(self) -> list[str]:
-        """The programs that install, compile and run it, as far as they are not installed."""
+        """Return the programs for installation, compilation and run that are missing on this machine."""
         words = [command.split()[0] for command in (*self.build, self.run or self.build[0])]
         return sorted({word for word in words if not word.startswith("{") and which(word) is None})
 
@@ -100,7 +101,7 @@ def java(
     options: str = "",
     replaced: tuple[str, str] = ("", ""),
 ) -> Client:
-    """The last of the programs is the one that runs."""
+    """Return a Java client. The last of its programs is the one that runs."""
     copy = f"mvn -q -B -P {profile} {settings} dependency:copy-dependencies -DoutputDirectory=lib"
     files = tuple(f"{each}.java" for each in programs)
     build = (copy, f"javac -nowarn -encoding UTF-8 -cp lib/* -d classes {' '.join(files)}")
@@ -168,19 +169,19 @@ CLIENTS: Final[Mapping[str, Client]] = {
     )
 }  # fmt: skip
 IN_CI: Final = ("stompjs-ws", "mqttjs-5", "activemq-6.3")
-#: Their compilers cost more than the test.
+#: Clients whose compilation takes longer than the test.
 IN_PROOFS: Final = ("autopaho",)
 
 
 def built(client: Client) -> Path:
-    """The directory where the program of ``client`` is installed. Raises PeerMissing."""
+    """Install the program of ``client``; return its directory. Raises PeerMissing."""
     if client.missing:
         raise PeerMissing(f"not installed: {', '.join(client.missing)}")
     return programs.built(client.name, client.sources, *client.build, beside=PROGRAMS, replaced=client.replaced)
 
 
 class Program:
-    """The program of a client while it runs, and its books."""
+    """A running program of a client, and its records."""
 
     def __init__(self, client: Client, build: Path, addresses: str, directory: Path) -> None:
         self.books = Books()
@@ -195,7 +196,7 @@ class Program:
         self._reader.start()
 
     def goes_on(self) -> None:
-        """Return when MESSAGES more are confirmed, and as many received."""
+        """Wait until MESSAGES more are confirmed, and as many received."""
         confirmed, received = len(self.books.confirmed), len(self.books.received)
 
         def went_on() -> bool:
@@ -205,7 +206,7 @@ class Program:
         self._wait(went_on, f"{MESSAGES} more messages are confirmed and received")
 
     def finish(self) -> None:
-        """Return when everything that was sent is confirmed, and everything confirmed received."""
+        """Wait until all sent messages are confirmed, and all confirmed ones received."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._wait(lambda: self.books.is_done, "nothing waits for a confirmation")
@@ -231,12 +232,12 @@ class Program:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.startswith("{") and line.endswith("\n"):  # some libraries greet there; a kill may cut a line
+            if line.startswith("{") and line.endswith("\n"):  # some libraries print other lines; a kill may cut a line
                 self.books.add(line)
 
 
 def pair(scheme: str, directory: Path) -> tuple[list[BrokerProcess], list[int]]:
-    """Two brokers over one directory, and the ports of their only connectors."""
+    """Start two brokers with one directory. Return them, and the ports of their only connectors."""
     uri, _ = CONNECTORS[scheme]
     encryption = ""
     if scheme in ("ssl", "mqtts", "wss"):
@@ -258,7 +259,8 @@ def pair(scheme: str, directory: Path) -> tuple[list[BrokerProcess], list[int]]:
 
 
 def play(client: Client, build: Path, directory: Path, kills: int = KILLS) -> Books:
-    """The books of the client over so many kills of the master. Raises AssertionError when it does not go on."""
+    """Run a client during ``kills`` kills of the master; return its records. Raises AssertionError if it does not
+    continue."""
     brokers, ports = pair(client.scheme, directory)
     with serving(*brokers) as (master, standby):
         program = Program(client, build, ",".join(f"{client.scheme}://127.0.0.1:{port}" for port in ports), directory)
@@ -327,6 +329,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    for each in (signal.SIGINT, signal.SIGTERM):  # brokers and programs must end, too
+    for each in (signal.SIGINT, signal.SIGTERM):  # so that brokers and programs end, too
         signal.signal(each, lambda number, frame: sys.exit(128 + number))
     sys.exit(main(sys.argv[1:]))

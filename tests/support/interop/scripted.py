@@ -1,4 +1,4 @@
-"""The real ActiveMQ, driven step by step by java/Script.java."""
+"""ActiveMQ, controlled step by step by java/Script.java."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Step = dict[str, Any]
 
 
 class Answers(NamedTuple):
-    """What a script printed: the last dump, and the journal files at each `files`."""
+    """The output of a script: the last dump, and the journal files at each step `files`."""
 
     held: Held
     prepared: list[str]
@@ -25,7 +25,7 @@ Script = Callable[..., Answers]
 
 
 def compiled(require_service: Callable[[object, str], None], directory: Path, release: Release = DEBIAN) -> Script:
-    """`script(step, step, ...)` runs one life of ActiveMQ."""
+    """Return a function: `script(step, step, ...)` runs one life of ActiveMQ."""
     run = program(require_service, directory, "Script", release)
 
     def script(*steps: Step) -> Answers:

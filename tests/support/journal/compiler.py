@@ -1,4 +1,4 @@
-"""Libraries of C that tests compile. Imports nothing of the tree."""
+"""Compilation of C libraries for tests. Imports nothing of the tree."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 
 class NoCompiler(Exception):
-    """There is no C compiler, or Python has no headers here."""
+    """There is no C compiler, or Python's headers are missing."""
 
 
 def compile_c(source: Path, library: Path, *options: str) -> None:
-    """Make a library that Python can import. Raises NoCompiler, and CalledProcessError when the compiler refuses."""
+    """Compile a library that Python can import. Raises NoCompiler, and CalledProcessError if the compilation fails."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     include = sysconfig.get_path("include")
     if compiler is None or not (Path(include) / "Python.h").is_file():

@@ -1,4 +1,4 @@
-"""What journal files hold: bytes in memory, scanned as those on a disk are, and the payloads of files."""
+"""Contents of journal files: scans of bytes in memory, and the payloads of files."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class MemorySource:
 
 
 def scan_bytes(content: bytes, file: int = 0, start: int = 0, end: int | None = None) -> Scan:
-    """Walk the bytes of a journal file that are in memory already. See Scan."""
+    """Scan the bytes of a journal file in memory. See Scan."""
     return Scan(lambda: MemorySource(content), file, start, end)
 
 
 def batch_of(*payloads: bytes) -> bytes:
-    """A batch without the end record behind it."""
+    """Return a batch without the end record after it."""
     return bytes(encode_batch(payloads)[0][: -len(END_RECORD)])
 
 
 def contents(files: JournalFiles, file: int, end: int | None = None) -> list[list[bytes]]:
-    """The payloads of each batch of a file."""
+    """Return the payloads of each batch of a file."""
     return [[payload for _, payload in batch.records] for batch in scan(files, file, end=end)]

@@ -1,4 +1,4 @@
-"""The journal's steps of the disk in C, for tests: compiled here unless they were, where there is a compiler."""
+"""The journal's disk steps in C, for tests: compiled at first use, if there is a compiler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOURCE = Path(__file__).parents[3] / "journal" / "native.c"
 
 
 def loaded(*options: str) -> tuple[ModuleType, ctypes.PyDLL]:
-    """The module, compiled with these options, and its library. Skips the test where it cannot be had."""
+    """Return the module, compiled with these options, and its library. Skips the test if it cannot be compiled."""
     with tempfile.TemporaryDirectory(prefix="tandemmq-native-") as directory:
         library = Path(directory) / "native.so"
         try:
@@ -36,7 +36,7 @@ def loaded(*options: str) -> tuple[ModuleType, ctypes.PyDLL]:
 
 @cache
 def native_module() -> ModuleType:
-    """Skips the test where it cannot be had."""
+    """Return the module. Skips the test if it cannot be compiled."""
     if writer.native is not None:
         return writer.native
     module, _ = loaded()
@@ -46,7 +46,7 @@ def native_module() -> ModuleType:
 
 @pytest.fixture
 def native(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module, which writers use in this test."""
+    """Return the module, and make the writers of this test use it."""
     module = native_module()
     if writer.native is None:
         monkeypatch.setattr(writer, "native", module)

@@ -1,5 +1,5 @@
-"""The journal's steps in C, compiled so that they ask a disk of the tests (recorded_disk.h): one that records, fails or
-sleeps meets the calls of this code, too."""
+"""The journal's steps in C, compiled to call a disk of the tests (recorded_disk.h), so that disks that record, fail or
+stop calls also work with this code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADER = Path(__file__).with_name("recorded_disk.h")
 
 @cache
 def _module() -> tuple[ModuleType, Callable[[Any], None]]:
-    """The module, and the function that sets the disk of the calling thread; None: the system."""
+    """Return the module, and the function that sets the disk of the calling thread; None: the system."""
     module, library = loaded("-include", str(HEADER))
     use_disk = library.tandemmq_use_disk
     use_disk.argtypes, use_disk.restype = [ctypes.py_object], None
@@ -26,7 +26,7 @@ def _module() -> tuple[ModuleType, Callable[[Any], None]]:
 
 
 class _OnDisk:
-    """``it``, whose ``commit`` and ``serve`` ask ``disk``."""
+    """``it``, with ``commit`` and ``serve`` that use ``disk``."""
 
     def __init__(self, it: Any, disk: Any) -> None:
         self._it = it
@@ -54,7 +54,8 @@ class _OnDisk:
 
 
 class HasSteps:
-    """A disk on which the journal is written in C while steps ``are_recorded``. Of several, the outermost is asked."""
+    """A disk on which the journal is written in C while steps ``are_recorded``. If several are nested, the outermost is
+    used."""
 
     are_in_c = False
 
@@ -65,7 +66,7 @@ class HasSteps:
 
 @contextmanager
 def are_recorded() -> Iterator[None]:
-    """Writers that are made meanwhile use the steps in C. Skips the test where there is no compiler."""
+    """Writers created in this context use the steps in C. Skips the test if there is no compiler."""
     _module()
     HasSteps.are_in_c = True
     try:

@@ -46,13 +46,13 @@ def numbers(*ranges: tuple[int, int]) -> bytes:
 def messages(
     ids: list[tuple[int, str]], file: int = 1, *, version: int = 7, following: int = -1, offset: int = 100
 ) -> bytes:
-    """A leaf of an order index: (sequence, message id); message n stands at offset n * 100 + ``offset``."""
+    """Return a leaf of an order index: (sequence, message id); message n is at offset n * 100 + ``offset``."""
     size = 90 if version >= 6 else None
     return leaf([(struct.pack(">q", n), utf(name) + place(file, n * 100 + offset, size)) for n, name in ids], following)
 
 
 class Image:
-    """The pages of an index. ``put`` gives an object a page, or a chain of pages where it is longer."""
+    """The pages of an index. ``put`` stores an object in a page, or in a chain of pages if it is longer."""
 
     def __init__(self) -> None:
         self.pages: dict[int, bytes] = {}
@@ -112,7 +112,7 @@ def header(was_closed: bool, transaction: int = 7) -> bytes:
 
 
 def redo(pages: dict[int, bytes], checksum: int | None = None) -> bytes:
-    """db.redo; ``checksum`` None: the right one."""
+    """Return the content of db.redo; ``checksum`` None: the correct one."""
     images = b"".join(pages.values())
     head = struct.pack(">qqi", 9, adler32(images) if checksum is None else checksum, len(pages))
     body = b"".join(struct.pack(">q", number) + image for number, image in pages.items())

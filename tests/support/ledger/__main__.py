@@ -1,9 +1,10 @@
 """The client's process: python -m tests.support.ledger PROTOCOL SEED STEPS BOOK PORT...
 
-Half of the steps, then all is taken and nothing is connected: it prints "drained" and waits for a line with the ports,
-which may be others. Then the other half, at whose end a branch stays prepared.
+It makes half of the steps, takes all messages, disconnects, prints "drained" and waits for a line with the ports, which
+may have changed. Then it makes the other half, and leaves a prepared branch at the end.
 
-It ends with an error if any module of the product is loaded: what it writes must not come from what is tested.
+It ends with an error if any module of the product is loaded, because its records must be independent of the tested
+code.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def main(protocol: str, seed: str, steps: str, path: str, *rest: str) -> None:
             story.prepare()
         client.close()
     loaded = sorted(name for name in sys.modules if name.partition(".")[0] == "tandemmq")
-    assert not loaded, f"the client shares code with what it judges: {loaded}"
+    assert not loaded, f"the client shares code with the tested product: {loaded}"
 
 
 if __name__ == "__main__":

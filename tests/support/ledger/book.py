@@ -1,7 +1,8 @@
-"""A client's book of what it did, as lines of JSON. It knows nothing of how a broker stores things.
+"""A client's records of its actions, as lines of JSON. They contain nothing about a broker's storage.
 
-Each line has ``do``, and ``began`` and ``ended``: milliseconds since 1970 by the client's clock around the call that
-the broker confirmed. A ``key`` names a message: it is a property of the message, or its body begins with it.
+Each line has ``do``, and ``began`` and ``ended``: milliseconds since 1970 by the client's clock, before and after the
+call that the broker confirmed. A ``key`` identifies a message: it is a property of the message, or its body begins with
+it.
 
     sent          to, key, id, kind, body, priority, persistent, expires, properties, transaction
     received      source, subscription, key, id, properties
@@ -30,13 +31,13 @@ def now_ms() -> int:
 
 
 class Book:
-    """Writes lines to ``out``. A line is written when the call that it tells of has ended."""
+    """Writes lines to ``out``. A line is written after its call has ended."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
 
     def write(self, do: str, **fields: Any) -> None:
-        """A line whose times are now, unless ``fields`` has others."""
+        """Write a line with the current time, unless ``fields`` has other times."""
         at = now_ms()
         self._out.write(json.dumps({"do": do, "began": at, "ended": at, **fields}) + "\n")
         self._out.flush()

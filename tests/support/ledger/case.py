@@ -1,4 +1,4 @@
-"""A store and its book, and what the jobs of the pipeline say of it."""
+"""A store and the records of its clients, and the results of the pipeline's jobs for it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.support.ledger.client import key_of
 from tests.support.ledger.truth import Owner, Place, Truth, When, place_of
 
 Row = dict[str, Any]
-# The client's clock and the broker's are one; a time is cut to milliseconds.
+# Client and broker have the same clock; a time is truncated to milliseconds.
 ROUNDED_MS: Final = 1
 
 
 @dataclass
 class Case:
-    """A store, or several that one broker has, with the book of its clients. ``session`` runs the jobs, which write
-    below ``out``. ``is_whole``: no file was deleted since the story began. ``is_own``: TandemMQ wrote it."""
+    """A store, or several of one broker, with the records of its clients. ``session`` runs the jobs, which write into
+    ``out``. ``is_whole``: no file was deleted since the start of the story. ``is_own``: TandemMQ wrote it."""
 
     session: Any
     stores: tuple[str, ...]
@@ -40,16 +40,16 @@ class Case:
         self.keys = {id: key for key, ids in self.truth.ids.items() for id in ids}
         if self.truth.sent.keys() <= self.truth.ids.keys():
             return
-        for row in self.table("messages"):  # STOMP and MQTT do not tell who sends
+        for row in self.table("messages"):  # STOMP and MQTT clients do not know the producer id
             self.keys[row["message_id"]] = row["key"]
 
     def run(self, job: str, *, stores: Sequence[str] = (), name: str = "", **options: Any) -> Summary:
-        """``name`` is that of the directory; else the job's."""
+        """Run a job; return its summary. ``name``: name of the output directory; default: that of the job."""
         run: Callable[..., Summary] = import_module(JOBS[job]).run
         return run(self.session, Sources(tuple(stores or self.stores)), str(self.out / (name or job)), **options)
 
     def table(self, name: str) -> list[Row]:
-        """What the data source gives of the stores."""
+        """Return the rows of the data source for the stores."""
         return self.rows(Sources(self.stores).read(self.session, name), name)
 
     def rows(self, frame: Any, name: str) -> list[Row]:
@@ -58,13 +58,13 @@ class Case:
         return [_keyed(row) for row in read(results.written[name]) if is_of_a_client(row)]
 
     def named(self, rows: list[Row]) -> list[Row]:
-        """With the ``key`` of each row's message; an id that no client knows is its own."""
+        """Return the rows with the ``key`` of each message; an id that no client knows is its own key."""
         for row in rows:
             row["key"] = self.keys.get(row["message_id"], row["message_id"])
         return [row for row in rows if is_of_a_client(row)]
 
     def files(self) -> Iterator[tuple[str, Path]]:
-        """Each file of the journals with its store, by their names alone."""
+        """Yield each journal file with its store, by file names only."""
         for store in self.stores:
             for path in sorted(Path(store).rglob("db-*.log")):
                 if "quarantine" not in path.parts:
@@ -83,7 +83,7 @@ def _keyed(row: Row) -> Row:
 
 
 def is_of_a_client(row: Row) -> bool:
-    """Brokers have some destinations for themselves."""
+    """Return whether the destination belongs to clients and not to the broker."""
     name = row.get("destination") or row.get("dlq") or ""
     return not name.startswith(("ActiveMQ.Advisory.", "ActiveMQ.MQTT."))
 
@@ -97,7 +97,7 @@ def place(row: Row) -> Place:
 
 
 def differs(what: str, found: Any, wanted: Any) -> Iterator[str]:
-    """One line for each that differs; of dicts each key is one."""
+    """Yield one line for each difference; dicts are compared by key."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         for key in {**found, **wanted}:
             yield from differs(f"{what} {key}", found.get(key), wanted.get(key))
@@ -106,7 +106,7 @@ def differs(what: str, found: Any, wanted: Any) -> Iterator[str]:
 
 
 def outside(what: str, low: datetime | None, high: datetime | None, told: When) -> Iterator[str]:
-    """Where the broker did something between ``low`` and ``high``, and the client says that it cannot have."""
+    """Yield a line for each action whose time, between ``low`` and ``high``, is not possible by the client's times."""
     if low is None:
         yield f"{what}: no time is known"
     elif ms(low) > told[1] + ROUNDED_MS or (high is not None and ms(high) < told[0] - ROUNDED_MS):
@@ -114,12 +114,12 @@ def outside(what: str, low: datetime | None, high: datetime | None, told: When) 
 
 
 def ms(time: datetime) -> int:
-    """Milliseconds since 1970. Times without a zone are UTC."""
+    """Return milliseconds since 1970. Times without a zone are UTC."""
     return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def stored(case: Case, rows: list[Row]) -> Iterator[str]:
-    """The table messages: each is there once, as it was sent."""
+    """Check the table messages: each message is there once, as it was sent."""
     found = Counter[tuple[Place, str]]()
     adds = [row for row in rows if row["command"] == "ADD_MESSAGE"]
     for row in adds:
@@ -128,7 +128,7 @@ def stored(case: Case, rows: list[Row]) -> Iterator[str]:
     if case.is_whole:
         wanted = case.truth.stored()
         for what in found:
-            # What is prepared is written again when it is moved.
+            # Prepared messages are written again when they are moved.
             if what[1] in case.truth.optional or (what[1] in case.truth.branched and wanted[what]):
                 wanted[what] = found[what]
         yield from differs("stored", dict(found), {what: count for what, count in wanted.items() if count})

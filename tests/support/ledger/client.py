@@ -1,4 +1,4 @@
-"""What a story asks of a client, whatever its protocol."""
+"""Interface of a client for a story, for all protocols."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WAIT_SECONDS_MAX: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is sent. ``kind``: "text", "bytes", or of JMS "message", which has no body. ``ttl_ms`` 0: it does not
+    """A message to send. ``kind``: "text", "bytes", or with JMS "message", which has no body. ``ttl_ms`` 0: it does not
     expire."""
 
     key: str
@@ -26,7 +26,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """``handle`` is what the client needs to acknowledge it. MQTT tells no id."""
+    """A received message. ``handle``: what the client needs to acknowledge it. With MQTT there is no id."""
 
     id: str | None
     body: str
@@ -40,7 +40,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A durable one. Of selectors there is one: red messages."""
+    """A durable subscription. The only selector is for red messages."""
 
     client: str
     name: str
@@ -56,19 +56,19 @@ class Subscription:
 
 
 def key_of(properties: dict[str, Any], body: str) -> str:
-    """The key of a message: a property, or of MQTT the first word of its body."""
+    """Return the key of a message: a property, or with MQTT the first word of its body."""
     return str(properties.get("key") or body.partition(" ")[0])
 
 
 class Client(ABC):
-    """Each call returns when the broker has confirmed it; what it does not confirm says so."""
+    """Each call returns after the broker has confirmed it; exceptions are documented."""
 
     is_jms = False  # properties have types, and transactions may be branches
-    is_mqtt = False  # what goes to the topic has no properties, and its acknowledgements are not confirmed
+    is_mqtt = False  # messages to the topic have no properties, and their acknowledgements are not confirmed
 
     @abstractmethod
     def send(self, to: str, messages: Sequence[Message], transaction: str | None) -> list[str]:
-        """The ids of the messages, where the client knows them."""
+        """Send messages; return their ids, if the client knows them."""
 
     @abstractmethod
     def begin(self, transaction: str, *, is_branch: bool = False) -> None: ...
@@ -84,18 +84,19 @@ class Client(ABC):
         self, source: str, count: int, selector: str | None = None, subscription: Subscription | None = None,
         transaction: str | None = None,
     ) -> list[Received]:  # fmt: skip
-        """So many, which must come. Consumers stay open until ``release``, those of a transaction until its end."""
+        """Receive ``count`` messages, which must come. Consumers stay open until ``release``, those of a transaction
+        until its end."""
 
     @abstractmethod
     def acknowledge(self, received: Received, transaction: str | None) -> None: ...
 
     @abstractmethod
     def refuse(self, received: Received) -> None:
-        """It becomes a dead letter."""
+        """Reject a message, so that it becomes a dead letter."""
 
     @abstractmethod
     def release(self) -> None:
-        """Consumers close; what they were given and did not acknowledge is given out again."""
+        """Close the consumers; their unacknowledged messages are delivered again."""
 
     @abstractmethod
     def subscribe(self, subscription: Subscription) -> None: ...

@@ -1,4 +1,4 @@
-"""The clients by their protocols."""
+"""The clients by protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tests.support.ledger.stomp_client import StompClient
 
 
 def client_of(protocol: str, rest: Sequence[str]) -> Client:
-    """``rest``: the port; of JMS the directory of its classes before it, of MQTT that of STOMP."""
+    """Return a client. ``rest``: the port; for JMS preceded by the directory of its classes, for MQTT by the port of
+    STOMP."""
     if protocol == "jms":
         return JmsClient(rest[0], int(rest[1]))
     if protocol == "mqtt":

@@ -1,4 +1,4 @@
-"""What a story asks of a client, by the real JMS client over OpenWire, with XA."""
+"""The client of a story with ActiveMQ's JMS client over OpenWire, with XA."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tests.support.interop.jms.jvm import JmsConnection, JmsSession, Jvm
 from tests.support.interop.jms.jvm import Message as JmsMessage
 from tests.support.ledger.client import Client, Message, Received, Subscription
 
-# A message that is refused once is dead; what a rollback gives back is not. Each acknowledgement is confirmed.
+# A message rejected once becomes a dead letter; after a rollback it does not. Each acknowledgement is confirmed.
 _PLAIN = "jms.redeliveryPolicy.maximumRedeliveries=0&jms.sendAcksAsync=false&jms.watchTopicAdvisories=false"
 _TRANSACTED = "jms.redeliveryPolicy.maximumRedeliveries=-1&jms.watchTopicAdvisories=false"
 
 
 class JmsClient(Client):
-    """One connection for what stands alone, one for transactions, one for branches, and one for each durable
-    subscription while it is used."""
+    """One connection for calls without a transaction, one for transactions, one for branches, and one for each durable
+    subscription in use."""
 
     is_jms = True
 
@@ -29,7 +29,7 @@ class JmsClient(Client):
         self._transactions: dict[str, tuple[JmsConnection, JmsSession]] = {}
 
     def close(self) -> None:
-        """What is prepared stays so."""
+        """Close the connections; prepared branches stay prepared."""
         self._plain.close()
         self._jvm.close()
 
@@ -54,7 +54,8 @@ class JmsClient(Client):
         self._transactions[transaction] = connection, session
 
     def prepare(self, transaction: str) -> None:
-        """The connection closes: until the branch is decided the broker alone holds what it took."""
+        """Prepare a branch, and close its connection: until the branch is committed or rolled back only the broker has
+        its messages."""
         connection, session = self._transactions.pop(transaction)
         session.xa("end", transaction)
         session.xa("prepare", transaction)

@@ -1,4 +1,4 @@
-"""Each job of the pipeline, held against a book. A check gives what differs, in words; nothing where all is true."""
+"""Checks of the pipeline's jobs against the clients' records. A check yields the differences as text."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.support.ledger import lives
 from tests.support.ledger.case import Case, differs, is_of_a_client, outside, place, read, stored
 from tests.support.ledger.truth import ACKED, DEAD, EXPIRED, LIVE, Place, place_of
 
-# What docs/pipeline-jobs.md says of letters without a cause.
+# Cause of letters without a cause, as in docs/pipeline-jobs.md.
 NO_CAUSE: Final = "no cause was written"
 
 
 def check(case: Case, job: str) -> list[str]:
-    """``job``: one of CHECKED, the jobs and the table of messages."""
+    """Check a job. ``job``: one of CHECKED, the jobs and the table of messages."""
     return list(_CHECKS[job](case))
 
 
@@ -27,7 +27,8 @@ def _messages(case: Case) -> Iterator[str]:
 
 
 def _archive(case: Case) -> Iterator[str]:
-    """The lake of all files, which are closed: they are copied as an archive. Made twice, it is the same."""
+    """Check the lake of all files, which are closed because they are copied as an archive. Two runs give the same
+    lake."""
     copies = set()
     for store, path in case.files():
         target = case.out / "closed" / Path(store).relative_to(Path(case.stores[0]).parent) / "data-archive"
@@ -42,7 +43,7 @@ def _archive(case: Case) -> Iterator[str]:
 
 
 def _composition(case: Case) -> Iterator[str]:
-    """Each byte of each file, and so many records as clients did something."""
+    """Check that each byte of each file is accounted for, and the number of records by the clients' actions."""
     summary = case.run("composition")
     yield from differs("clean", summary.is_clean, True)
     sizes = {(store, int(path.stem[3:])): path.stat().st_size for store, path in case.files()}
@@ -60,13 +61,13 @@ def _composition(case: Case) -> Iterator[str]:
     for (where, _), count in truth.stored().items():
         least[where] += count
     most = least + Counter(place_of(truth.sent[key]) for key in truth.optional if key in truth.sent)
-    again = {place_of(truth.sent[key]) for key in truth.branched}  # written again when they are moved
+    again = {place_of(truth.sent[key]) for key in truth.branched}  # they are written again when they are moved
     for where, count in found["ADD_MESSAGE"].items():
         if count > most[where] and where not in again:
             yield f"messages stored in {where}: got {count}, expected {most[where]} at most"
     yield from _less("messages stored in", found["ADD_MESSAGE"], least)
     gone = Counter(life.owner[:2] for life in truth.lives if life.state in (ACKED, EXPIRED, DEAD))
-    yield from _less("removed from", found["REMOVE_MESSAGE"], gone)  # ActiveMQ writes some twice
+    yield from _less("removed from", found["REMOVE_MESSAGE"], gone)  # ActiveMQ writes some of them twice
 
 
 def _less(what: str, found: Counter[Place], least: Counter[Place]) -> Iterator[str]:
@@ -88,7 +89,7 @@ def _verify(case: Case) -> Iterator[str]:
 
 
 def _duplicates(case: Case) -> Iterator[str]:
-    """Bodies alone are there twice: no client sends a message again under its id."""
+    """Check the duplicates: only bodies are there twice, because no client sends a message again with its id."""
     truth = case.truth
     least, most = Counter[tuple[Place, str]](), Counter[tuple[Place, str]]()
     places = [(place_of(line), key) for key, line in truth.sent.items()]
@@ -121,7 +122,7 @@ def _dlq(case: Case) -> Iterator[str]:
     letters = {(life.owner[1], life.key): life for life in case.truth.letters}
     wanted = {which: (life.origin, life.cause or NO_CAUSE, life.state == LIVE) for which, life in letters.items()}
     found = {which: (row["original_destination"], row["cause"], row["is_there"]) for which, row in rows.items()}
-    if not case.is_whole:  # of what was taken since, the files may be gone
+    if not case.is_whole:  # the files of messages taken since may be deleted
         found = {which: told for which, told in found.items() if told[2]}
         wanted = {which: told for which, told in wanted.items() if told[2]}
     yield from differs("letter", found, wanted)

@@ -1,4 +1,4 @@
-"""The jobs that say what became of each message: latency, pins, at and replay."""
+"""Checks of the jobs about the life of each message: latency, pins, at and replay."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def latency(case: Case) -> Iterator[str]:
     wanted: dict[tuple[Owner, str], list[Life]] = defaultdict(list)
     for life in case.truth.lives:
         wanted[life.owner, life.key].append(life)
-    if not case.is_whole:  # of what went with its file nothing is known
+    if not case.is_whole:  # nothing is known of messages in deleted files
         for which in case.truth.skipped:
             found.pop(which, None)
         wanted = {which: all for which, all in wanted.items() if which in found or all[-1].state == LIVE}
-    if not case.is_own:  # ActiveMQ's record does not say why its broker removed a message
+    if not case.is_own:  # ActiveMQ's record does not contain the reason of a removal
         for which in found.keys() & wanted.keys():
             for row, life in zip(found[which], wanted[which], strict=False):
                 if (row["state"], life.state) == ("removed", EXPIRED):
@@ -65,7 +65,7 @@ def _counts(lives: Sequence[Life]) -> dict[str, int]:
 
 
 def _totals(by_place: dict[Place, list[Life]], rows: list[Row]) -> Iterator[str]:
-    """The table ``destinations``: counts, and latencies within what the client's times allow."""
+    """Check the table ``destinations``: counts, and latencies within the limits by the client's times."""
     found = {place(row): row for row in rows}
     yield from differs("destinations", sorted(found), sorted(by_place))
     for where, row in found.items():
@@ -98,7 +98,7 @@ def pins(case: Case) -> Iterator[str]:
 
 
 def at(case: Case) -> Iterator[str]:
-    """At a moment of the story, and at its end."""
+    """Check the job at, for a moment of the story, and for its end."""
     moments = sorted(case.truth.moments) if case.is_whole else []
     for moment in moments[len(moments) // 2 :][:1]:
         time = datetime.fromtimestamp(moment / 1000, UTC)
@@ -115,7 +115,7 @@ def _contents(case: Case, time: datetime, wanted: dict[Owner, list[str]], *, is_
         found.setdefault(owner_of(row), []).append(row["key"])
         line = case.truth.sent.get(row["key"])
         yield from differs(f"body of {row['key']}", row["body"], line and (line["body"].encode() or None))
-    # Letters that expired together come in no particular order.
+    # Letters that expired together have no defined order.
     yield from differs(
         f"at {time} in",
         {owner: sorted(keys) if "DLQ" in owner[1] else keys for owner, keys in found.items()},
@@ -131,7 +131,8 @@ def _contents(case: Case, time: datetime, wanted: dict[Owner, list[str]], *, is_
 
 
 def replay(case: Case) -> Iterator[str]:
-    """A dry run: which messages it would send, and why not the others. With ALL what has expired is left."""
+    """Check a dry run of replay: the messages that it would send, and the reasons for the others. With ALL only expired
+    ones are left out."""
     truth = case.truth
     for only, held, gone in ((ALL, "send", "send"), (UNACKNOWLEDGED, "send", "acknowledged")):
         request = ReplayRequest(only=only, is_expired_sent=only == UNACKNOWLEDGED)

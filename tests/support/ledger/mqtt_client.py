@@ -1,4 +1,4 @@
-"""STOMP for queues and transactions, and MQTT for the topic: messages of QoS 1, and a session that is kept."""
+"""STOMP for queues and transactions, and MQTT for the topic: messages of QoS 1, and a persistent session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.support.ledger.stomp_client import StompClient
 
 
 class MqttClient(StompClient):
-    """Messages of MQTT have no properties: their bodies begin with their keys, and no selector takes them."""
+    """A client whose messages to the topic have no properties: their bodies begin with their keys, and no selector
+    matches them."""
 
     is_mqtt = True
 
@@ -113,7 +114,7 @@ class _Session:
         self._client.ack(message.mid, message.qos)
 
     def close(self) -> None:
-        """In order; the broker has read all that was said before."""
+        """Disconnect normally, after the broker has read everything."""
         if self._topic is not None:
             self.subscribe(self._topic)
         self._client.disconnect()

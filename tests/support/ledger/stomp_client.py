@@ -1,4 +1,4 @@
-"""What a story asks of a client, over STOMP 1.2."""
+"""The client of a story over STOMP 1.2."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.ledger.book import now_ms
 from tests.support.ledger.client import WAIT_SECONDS_MAX, Client, Message, Received, Subscription
 
 Answer = TypeVar("Answer")
-# Headers that are no properties.
+# Headers that are not properties.
 _OWN = frozenset((
     "destination", "message-id", "subscription", "ack", "content-length", "content-type", "priority", "timestamp",
     "expires", "persistent", "redelivered", "type", "correlation-id", "reply-to", "receipt",
@@ -19,7 +19,7 @@ _OWN = frozenset((
 
 
 class StompClient(Client):
-    """One connection for queues, one more for each durable subscription while it is used."""
+    """One connection for queues, and one for each durable subscription in use."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -142,7 +142,7 @@ class StompClient(Client):
         await self._receipt(wire)
 
     async def _receipt(self, wire: Wire) -> None:
-        """Of the last call. What comes of a subscription meanwhile is kept."""
+        """Wait for the receipt of the last call. Messages that come in the meantime are kept."""
         wanted = str(self._numbers)
         await wire.flush()
         while True:

@@ -1,4 +1,4 @@
-"""Stores that brokers write while the client of a ledger lives its story."""
+"""Stores that brokers write during the story of a client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.services.zookeeper import ZooKeeperServer
 from tests.support.tree import ROOT
 
 STORY_SECONDS_MAX: Final = 240
-# Small files, so that a story has several of them; nothing of them is deleted. A clock stands wherever time has passed.
+# Small files, so that a story has several of them; none is deleted. A clock record is written whenever time has passed.
 SETTINGS: Final = """\
 [store]
 journal_max_file_length = "64kb"
@@ -33,8 +33,8 @@ Ports = Sequence[object]
 
 
 def live(protocol: str, seed: int, steps: int, book: Path, ports: Ports, pause: Callable[[], Ports]) -> Truth:
-    """What is true after a story, which a process of its own lived. ``pause`` is called when all was taken, and gives
-    the ports to go on with."""
+    """Run a story in a separate process; return what is true after it. ``pause`` is called when all messages are taken,
+    and returns the ports for the second half."""
     command = [sys.executable, "-m", "tests.support.ledger", protocol, str(seed), str(steps), str(book)]
     with subprocess.Popen(
         [*command, *map(str, ports)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -58,8 +58,8 @@ def _ports(protocol: str, stomp: object, openwire: object, mqtt: object, classes
 def by_tandemmq(
     directory: Path, protocol: str, seed: int, steps: int, *, settings: str = SETTINGS, classes: Path | None = None
 ) -> Truth:
-    """The store is ``directory``/data; the broker was killed half-way, and has ended in order. ``classes``: of the
-    client for JMS."""
+    """Run a story with TandemMQ, which is killed half-way and stops normally at the end. The store is
+    ``directory``/data. ``classes``: those of the JMS client."""
     directory.mkdir(parents=True)
     (directory / "tandemmq.toml").write_text(settings)
     broker = BrokerProcess(directory / "data", "a", "--config", str(directory / "tandemmq.toml"))
@@ -82,7 +82,7 @@ def by_tandemmq(
 
 
 def _wait_reclaimed(data: Path) -> None:
-    """Until the oldest file of each store has gone, or is in the archive."""
+    """Wait until the oldest file of each store is deleted or archived."""
     stores = {path.parent for path in data.rglob("db-*.log") if path.parent.name != "data-archive"}
     for store in stores:
         if (store / "db-2.log").exists():
@@ -92,8 +92,8 @@ def _wait_reclaimed(data: Path) -> None:
 def by_set(
     directory: Path, protocol: str, seed: int, steps: int, *, zookeeper: ZooKeeperServer, classes: Path
 ) -> Truth:
-    """The store that a follower has in ``directory``/n1/data or n2/data, of which ``directory``/data is a link. The
-    master was killed half-way and came back; all ended when they had the same."""
+    """Run a story with a set. The store is that of a follower, ``directory``/n1/data or n2/data, with the link
+    ``directory``/data. The master is killed half-way and restarted; all stop when they have the same data."""
     whole = SetOfBrokers(directory, zookeepers=[zookeeper])
     for member in whole.members:
         settings = member.path / "settings.toml"
@@ -123,8 +123,8 @@ def by_set(
 def by_activemq(
     directory: Path, protocol: str, seed: int, steps: int, *options: str, classes: Path, path: str
 ) -> Truth:
-    """The store is ``directory``/data; the broker has ended in order. ``classes``: those of the client, and
-    LedgerBroker; ``path``: the class path of the broker."""
+    """Run a story with ActiveMQ, which stops normally at the end. The store is ``directory``/data. ``classes``: those
+    of the client, and LedgerBroker; ``path``: the class path of the broker."""
     directory.mkdir(parents=True)
     command = ["java", "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path]
     with (directory / "log").open("w") as log, subprocess.Popen(

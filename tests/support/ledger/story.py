@@ -1,6 +1,6 @@
-"""A random story of one client: what it does by any protocol, and what it writes into its book.
+"""A random story of one client: its actions with any protocol, and its records.
 
-The client decides all of it from a seed, and knows by its own book what each queue and subscription must hold.
+All actions follow from a seed. The client knows from its own records what each queue and subscription must contain.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from tests.support.ledger.client import Client, Message, Received, Subscription
 QUEUES: Final = ("queue://orders", "queue://prices", "queue://slow.busy")
 TOPIC: Final = "topic://news"
 LETTERS: Final = "queue://ActiveMQ.DLQ.Queue."
-#: Only branches take from it, for a prepared one holds what it took.
+#: Only branches consume from this queue, because a prepared branch withholds its messages.
 BRANCHED: Final = "queue://branched"
-#: What is sent there is not persistent.
+#: Messages to this queue are not persistent.
 FLEETING: Final = "queue://fleeting"
-#: Longer than a busy machine keeps a message from its broker.
+#: Longer than a message takes to the broker on a busy machine.
 SHORT_MS: Final = 400
 SELECTOR: Final = "colour = 'red'"
 SUBSCRIPTIONS: Final = (Subscription("one", "all", TOPIC, None), Subscription("two", "reds", TOPIC, SELECTOR))
-#: Brokers name what MQTT subscribes to by the QoS and the filter.
+#: Name of an MQTT subscription in brokers: QoS and filter.
 OF_MQTT: Final = Subscription("three", "AT_LEAST_ONCE:news", TOPIC, None, is_mqtt=True)
-#: Properties of JMS, and how Java prints them.
+#: JMS properties, and their Java text.
 TYPED: Final[dict[str, tuple[Any, str]]] = {
     "tiny": (1.5e-7, "1.5E-7"), "small": (0.0001, "1.0E-4"), "half": (0.5, "0.5"), "flag": (True, "true"),
     "large": (12345678.5, "1.23456785E7"), "whole": (3, "3"), "long": ({"long": 5_000_000_000}, "5000000000"),
 }  # fmt: skip
 
-# A source, and of a topic the subscription.
+# A source, and for a topic the subscription.
 Owner = tuple[str, str | None]
 
 
 class Story:
-    """``_holds``: owner -> what it must hold, in order."""
+    """``_holds``: owner -> the messages that it must have, in order."""
 
     def __init__(self, book: Book, chance: random.Random) -> None:
         self._client: Client
@@ -46,12 +46,12 @@ class Story:
         self._chance = chance
         self._numbers = itertools.count(1)
         self._subscribed: list[Subscription] = []
-        # Branch -> what it sends where, and the keys of what it takes.
+        # Branch -> its messages by destination, and the keys of the messages that it consumes.
         self._prepared: dict[str, tuple[list[tuple[str, list[Message]]], set[str]]] = {}
         self._holds: dict[Owner, list[Message]] = {}
 
     def go_on(self, client: Client, steps: int) -> None:
-        """So many random deeds, and each kind once."""
+        """Make ``steps`` random actions, and each kind once."""
         self._client = client
         self._subscriptions = (*SUBSCRIPTIONS, OF_MQTT) if client.is_mqtt else SUBSCRIPTIONS
         deeds = (
@@ -68,11 +68,11 @@ class Story:
             deed()
 
     def drain(self) -> None:
-        """Take all that there is, so that a broker needs none of its files."""
+        """Take all messages, so that the broker needs none of its files."""
         while self._prepared:
             self.decide()
         subscriptions = {str(each): each for each in self._subscribed}
-        # What MQTT took is confirmed by a message to a queue, so topics come first.
+        # Acknowledgements of MQTT are confirmed by a message to a queue, so topics come first.
         for owner in sorted(self._holds, key=lambda owner: not owner[0].startswith("topic://")):
             held, subscription = self._holds[owner], subscriptions.get(owner[1] or "")
             self._acknowledge_all(self._receive(owner[0], len(held), None, subscription), owner, subscription)
@@ -130,7 +130,7 @@ class Story:
         self._arrive(to, messages)
 
     def pass_by(self) -> None:
-        """What is not persistent is in no journal."""
+        """Send non-persistent messages, which are in no journal."""
         messages = self._messages(FLEETING, 3)
         self._send(FLEETING, messages)
         for each in self._receive(FLEETING, len(messages)):
@@ -248,7 +248,7 @@ class Story:
             for each in received:
                 self._acknowledge(each, owner, transaction)
         elif received:
-            # PUBACK has no answer. A message that is stored later has one.
+            # PUBACK has no answer, but a message that is stored later has one.
             began = now_ms()
             for each in received:
                 self._client.acknowledge(each, None)
@@ -280,17 +280,17 @@ class Story:
         messages = [self._message(source, ttl_ms=SHORT_MS) for _ in range(self._chance.randrange(1, 6))]
         began = now_ms()
         self._send(source, messages)
-        time.sleep((SHORT_MS + 2) / 1000)  # what is waited for is the time itself
+        time.sleep((SHORT_MS + 2) / 1000)  # only time must pass
         live = self._messages(source, 1)
         self._send(source, live)
         self._arrive(source, live)
-        # Brokers look whether a message has expired when they hand it out.
+        # Brokers check the expiry of a message when they deliver it.
         self._receive(source, len(self._holds[source, None]))
         self._find_letters("expired", source, {each.key for each in messages}, began)
         self._client.release()
 
     def _find_letters(self, why: str, source: str, keys: set[str], began: int) -> None:
-        """Wait until all are in the queue of dead letters, and take some of what is there."""
+        """Wait until all messages are in the dead-letter queue, and take some of them."""
         letters = LETTERS + source.removeprefix("queue://")
         owner = letters, None
         held = self._holds.setdefault(owner, [])
@@ -319,7 +319,7 @@ class Story:
                 self._holds[TOPIC, str(subscription)] = []
 
     def unsubscribe(self) -> None:
-        """One in a while, and it is there again."""
+        """End a subscription sometimes, and begin it again."""
         subscription = self._chance.choice(self._subscriptions)
         if subscription in self._subscribed:
             with self._book.around() as lines:
@@ -331,7 +331,7 @@ class Story:
         self.subscribe()
 
     def moment(self) -> None:
-        """A time at which nothing happens; what each store is given next shows a later one."""
+        """Record a moment without pending calls; the next record of each store has a later time."""
         time.sleep(0.002)
         self._book.write("moment")
         time.sleep(0.002)

@@ -1,6 +1,7 @@
-"""What a book says must be true of a store: the life of each message in each queue and durable subscription.
+"""The expected content of a store by a client's records: the life of each message in each queue and durable
+subscription.
 
-It goes through the lines of a book, one after the other, and shares nothing with the product.
+It processes the lines of the records one after the other, and shares no code with the product.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ DELETED: Final = "deleted"
 
 # Queue or topic, and its name.
 Place = tuple[str, str]
-# A place, and of a topic the subscription.
+# A place, and for a topic the subscription.
 Owner = tuple[str, str, str | None]
-# The client's times around a call, in milliseconds: the broker did it between the two.
+# The client's times before and after a call, in milliseconds: the broker's action is between them.
 When = tuple[int, int]
 
 
 @dataclass(slots=True)
 class Life:
-    """Of a message in one owner."""
+    """The life of a message in one owner."""
 
     owner: Owner
     key: str
@@ -36,17 +37,17 @@ class Life:
     state: str = LIVE
     gone: When | None = None
     cause: str | None = None
-    origin: str | None = None  # of a dead letter: where it came from
-    is_doubted: bool = False  # a prepared transaction takes it
+    origin: str | None = None  # source of a dead letter
+    is_doubted: bool = False  # a prepared transaction consumes it
 
 
 class Truth:
-    """``lives`` in the order of arrival, and of these the ``letters``; ``sent``: key -> the line that sent what is
-    persistent; ``ids``: key -> the ids that clients saw; ``skipped``: what a selector did not take; ``moments``: time
-    -> what each owner held.
+    """``lives``: in the order of arrival; ``letters``: those of dead letters; ``sent``: key -> the line of a persistent
+    message; ``ids``: key -> the ids that clients saw; ``skipped``: messages that a selector did not match; ``moments``:
+    time -> the content of each owner.
 
-    Keys: ``undone`` was rolled back; ``branched`` was sent by a branch that was prepared, and ``in_doubt`` by one that
-    still is; ``unwanted`` nobody was to have.
+    Sets of keys: ``undone``: rolled back; ``branched``: sent by a prepared branch; ``in_doubt``: sent by a branch that
+    is still prepared; ``unwanted``: for no owner.
     """
 
     def __init__(self, lines: Iterable[Line]) -> None:
@@ -68,18 +69,18 @@ class Truth:
         self._skips = {(_owner(line), str(line["key"])) for line in lines if line["do"] == "skipped"}
         for line in lines:
             getattr(self, f"_{line['do']}")(line)
-        for operations in self._open.values():  # of a client that is gone; what is prepared stays
+        for operations in self._open.values():  # of a client that has left; prepared branches stay
             self.undone |= {line["key"] for line in operations if line["do"] == "sent"} - self.in_doubt
 
-    # ---- what is there
+    # ---- content
 
     @property
     def optional(self) -> set[str]:
-        """Keys of what a broker may store, or not."""
+        """Return the keys of messages that a broker may or may not store."""
         return self.undone | self.unwanted
 
     def held(self) -> dict[Owner, list[str]]:
-        """Owner -> the keys of what it holds, in order; owners without any are left out."""
+        """Return owner -> the keys of its messages, in order, without empty owners."""
         found: dict[Owner, list[str]] = {}
         for life in self.lives:
             if life.state == LIVE:
@@ -93,13 +94,13 @@ class Truth:
         return found
 
     def stored(self) -> Counter[tuple[Place, str]]:
-        """Place and key -> how often it must be stored there, where that is sure."""
+        """Return place and key -> number of times that it must be stored there, if this is certain."""
         found = Counter({(place_of(line), key): 1 for key, line in self.sent.items() if key not in self.optional})
         found.update((letter.owner[:2], letter.key) for letter in self.letters)
         return found
 
     def fate(self, key: str) -> str:
-        """What became of what was sent: held, gone, rolled_back or in_doubt."""
+        """Return the state of a sent message: held, gone, rolled_back or in_doubt."""
         if key in self.undone:
             return "rolled_back"
         if key in self.in_doubt:
@@ -160,7 +161,7 @@ class Truth:
         life.state, life.gone, life.is_doubted = state, when, False
 
     def _skipped(self, line: Line) -> None:
-        """Read before all others."""
+        """Process the lines of skipped messages, before all others."""
 
     def _dead(self, line: Line) -> None:
         self._letter(line, DEAD)
@@ -211,7 +212,7 @@ class Truth:
 
 
 def place_of(line: Line) -> Place:
-    """Where a line sent its message."""
+    """Return the destination of a line's message."""
     kind, _, name = line["to"].partition("://")
     return kind, name
 

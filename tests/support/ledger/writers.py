@@ -1,7 +1,8 @@
-"""Who writes the stores that the jobs of the pipeline are tried on.
+"""The brokers and clients that write the stores for the tests of the pipeline's jobs.
 
-No client of MQTT writes one of ActiveMQ: ActiveMQ gives an MQTT session the persistent messages of STOMP at QoS 0, and
-also what was published while it was not subscribed, so the book of the client does not say what the store must hold.
+There is no store of ActiveMQ with an MQTT client: ActiveMQ delivers persistent messages of STOMP to an MQTT session
+with QoS 0, and also messages published while it was not subscribed, so the expected content does not follow from the
+client's records.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _NO_ARCHIVE: Final = SETTINGS.replace("archive_data_logs = true", "archive_data_
 
 @dataclass(frozen=True)
 class Writer:
-    """``protocol`` of the client. ``options``: the settings of TandemMQ, or what LedgerBroker is told. ``is_whole``: no
-    file is deleted. ``is_sample``: CI tries jobs on its store; a proof tries all jobs on all."""
+    """``protocol``: that of the client. ``options``: settings of TandemMQ, or arguments of LedgerBroker. ``is_whole``:
+    no file is deleted. ``is_sample``: CI runs jobs with its store; a proof runs all jobs with all stores."""
 
     protocol: str
     options: tuple[str, ...] = ()
@@ -36,7 +37,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class Written:
-    """Stores, and what is true of them."""
+    """Stores, and their expected content."""
 
     stores: tuple[str, ...]
     truth: Truth
@@ -63,7 +64,7 @@ WRITERS: Final = {
     "activemq-6-compacted": Writer("stomp", ("compact",), is_whole=False),
     "activemq-6-several": Writer("jms", ("several",)),
 }
-#: Needs no other program.
+#: Writers that need no other program.
 OWN: Final = "tandemmq-mqtt"
 
 

@@ -1,7 +1,7 @@
-"""What every lock promises in every order of the steps of those that ask: one more class of the contract's tests.
+"""Tests of the lock contract for every order of the contenders' steps: one more class of the contract's tests.
 
-A step is a call to the outside: of the volume, the database, the server. The subclass of a kind says how its lockers
-stand still before each (`stepped`); the orders, and what holds behind each, are the same for all.
+A step is an external call: to the volume, the database, the server. The subclass of a lock type defines how its lockers
+wait before each step (`stepped`); the orders, and the checks after each, are the same for all.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ from tests.support.locker.manual_clock import ManualClock
 from tests.support.locker.steps import Act, Run, each_order, step
 from tests.support.prove import IS_THOROUGH
 
-#: Nobody has it: so many polls of each, in turn, and somebody has.
+#: If no locker has the lock, one gets it after this number of polls of each, in turn.
 POLLS_MAX: Final = 3
-#: A lease is let pass in steps: so much of it each, so often. A proof and a lease end behind different ones.
+#: A lease passes in steps of this length, this often. A proof and a lease end after different steps.
 PASSING: Final = 0.55
 PASSINGS: Final = 3
 
 
-# Every order of their steps is tried, some of them by processes: on a busy machine that takes minutes.
+# All orders of their steps are run, some with processes: on a busy machine this takes minutes.
 @pytest.mark.timeout(600)
 class Interleaved(LockerContract):
-    """Two and three that ask for one lock, step by step. Their time stands still, unless a test lets it go on."""
+    """Two and three contenders for one lock, step by step. Their clock runs only when a test advances it."""
 
-    #: In how many places an actor that could go on is left for another; None: every order there is.
+    #: Maximum number of switches from an actor that could continue; None: all orders.
     switches_max: ClassVar[int | None] = None
-    #: With three of them every order is too many, and where each has many steps.
+    #: The same for three contenders, or many steps, for which all orders are too many.
     switches_of_three_max: ClassVar[int] = 2
     switches_of_asking_twice_max: ClassVar[int] = 2
     switches_of_many_max: ClassVar[int] = 2 if IS_THOROUGH else 1
 
     @abstractmethod
     def stepped(self, request: LockRequest) -> Locker:
-        """A locker that stands still (tests.support.locker.steps) before every call to the outside."""
+        """Return a locker that waits (tests.support.locker.steps) before every external call."""
 
     def anew(self) -> None:
-        """Make it as if nobody had ever asked. Everybody has let go."""
+        """Reset the lock to its initial state. All lockers have released it."""
 
     def time(self) -> ManualClock:
-        """What the lockers of a test go by."""
+        """Return the clock of the lockers."""
         return ManualClock()
 
     @pytest.fixture
     def place(self) -> object:
-        """Where the lockers of a test are; a kind may have several such places."""
+        """Return the location of the lockers; a lock type may have several."""
         return None
 
     @pytest.fixture
     def contenders(
         self, place: object, request_to: Callable[..., LockRequest]
     ) -> Iterator[Callable[..., list[Locker]]]:
-        """A locker for each name, with settings by keyword."""
+        """Yield a function that returns a locker for each name, with settings by keyword."""
         built: list[Locker] = []
         clock = self.time()
 
@@ -79,8 +79,8 @@ class Interleaved(LockerContract):
         anew: bool = True,
         **how: Any,
     ) -> None:
-        """Each order of the acts, with what former orders left, or `anew`. Behind it one of them owns the lock at most,
-        somebody can have it, and when all have let go each can."""
+        """Run the acts in each order, with the lock as former orders left it, or reset (`anew`). After each order at
+        most one locker owns the lock, one can get it, and after all have released it each can."""
 
         def prepared() -> dict[str, Act]:
             if anew:
@@ -101,16 +101,16 @@ class Interleaved(LockerContract):
 
     def assert_no_dead_end(self, lockers: list[Locker]) -> None:
         if not any(proves(locker) for locker in lockers):
-            assert any(self.gets(locker) for _ in range(POLLS_MAX) for locker in lockers), "nobody gets it"
+            assert any(self.gets(locker) for _ in range(POLLS_MAX) for locker in lockers), "no locker gets it"
             self.assert_one_owner(lockers)
         for locker in lockers:
             locker.release()
         for locker in lockers:
-            assert any(self.gets(locker) for _ in range(POLLS_MAX)), "all have let go, and it is not free"
+            assert any(self.gets(locker) for _ in range(POLLS_MAX)), "all have released it, and it is not free"
             locker.release()
 
     def gets(self, locker: Locker) -> bool:
-        """At this poll. One who lost it lets it go for the next."""
+        """Return whether the locker gets the lock at this poll. If it lost the lock, it releases it first."""
         if not locker.try_acquire():
             return False
         if locker.keep_alive():
@@ -181,11 +181,11 @@ class Interleaved(LockerContract):
 
 
 class InterleavedLease(Interleaved):
-    """Kinds whose lock runs out, by clocks that a test can let go on."""
+    """Tests of lock types with an expiry, by clocks that a test can advance."""
 
-    #: With the answers as steps too every order is too many.
+    #: If the answers are also steps, all orders are too many.
     switches_of_time_max: ClassVar[int] = 3 if IS_THOROUGH else 1
-    #: So often the standby asks meanwhile; more than once where a standby has to see that nothing changes.
+    #: Number of requests of the standby in the meantime; more than one if a standby must observe that nothing changes.
     polls_of_time: ClassVar[int] = 1
 
     def time(self) -> ManualClock:
@@ -193,11 +193,11 @@ class InterleavedLease(Interleaved):
         return self.clock
 
     def let_pass(self, seconds: float) -> None:
-        """On the clocks of everybody."""
+        """Advance all clocks."""
         self.clock.advance(seconds)
 
     def gets(self, locker: Locker) -> bool:
-        """What was left by one who does not keep it alive is waited out."""
+        """Return whether the locker gets the lock, after waiting until the lease of a former holder expires."""
         if super().gets(locker):
             return True
         assert locker.lease_seconds is not None
@@ -224,7 +224,8 @@ class InterleavedLease(Interleaved):
         self.while_time_goes_on(lockers, let_go_and_ask, self.switches_of_many_max)
 
     def while_time_goes_on(self, lockers: list[Locker], act: Callable[[], bool], switches_max: int) -> None:
-        """The first has it and acts, the other knows that and asks. What takes too long is unknown to them."""
+        """The first holds the lock and runs ``act`` while the other, which knows it, requests the lock. A call that
+        takes too long has an unknown result."""
         a, b = lockers
         lease = a.lease_seconds
         assert lease is not None
@@ -238,7 +239,7 @@ class InterleavedLease(Interleaved):
             return any(b.try_acquire() for _ in range(self.polls_of_time))
 
         def ask(act: Callable[[], bool]) -> None:
-            step("begins")  # and reads the clock
+            step("begins")  # the next call reads the clock
             answers(act)
             self.assert_one_owner(lockers)
 

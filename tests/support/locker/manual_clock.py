@@ -1,4 +1,4 @@
-"""Time that a test moves by hand, as lockers see it (`locker.contract.Clock`)."""
+"""A clock for lockers that a test controls (`locker.contract.Clock`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SLICE_SECONDS: Final = 0.005
 
 
 class ManualClock:
-    """A clock that a test moves; waits end when it has moved far enough."""
+    """A clock that a test advances; a wait ends when it has advanced enough."""
 
     def __init__(self, now_seconds: float = 1_000.0) -> None:
         self._now = now_seconds

@@ -1,4 +1,4 @@
-"""A pair of real brokers, elected by a kind of lock."""
+"""A pair of broker processes with a given lock type."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.acceptance.broker_process import BrokerProcess
 def running_pair(
     data: Path, *options: str, environment: Mapping[str, str] | None = None
 ) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
-    """The first is master, the second stands by; gone at the end."""
+    """Run two brokers: the first is master, the second is standby."""
     a, b = pair = BrokerProcess(data, "a", *options), BrokerProcess(data, "b", *options)
     try:
         for broker, role in ((a, "master"), (b, "standby")):
@@ -27,14 +27,15 @@ def running_pair(
 
 
 def assert_the_standby_follows(a: BrokerProcess, b: BrokerProcess) -> None:
-    """The master ends as planned."""
+    """Check that the standby takes over after a normal stop of the master."""
     epoch = b.wait_role("standby")["epoch"]
     assert a.terminate() == 0
     assert b.wait_role("master")["epoch"] > epoch
 
 
 def assert_a_frozen_master_is_followed(a: BrokerProcess, b: BrokerProcess) -> None:
-    """By locks that run out; and it stands by when it wakes."""
+    """Check, for locks that expire, that the standby takes over from a stopped master, which is standby when it
+    continues."""
     epoch = b.wait_role("standby")["epoch"]
     a.kill(signal.SIGSTOP)
     assert b.wait_role("master")["epoch"] > epoch

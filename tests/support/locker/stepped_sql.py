@@ -1,4 +1,4 @@
-"""Databases of which each statement is a step; and SQLite by a clock that a test lets go on."""
+"""Databases with each statement as a step, and SQLite with a clock that a test controls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DAY_SECONDS: Final = 86_400.0
 
 @contextmanager
 def statements_are_steps() -> Iterator[None]:
-    """For whoever takes steps; everybody else asks as ever."""
+    """Make statements steps for actors of a schedule; other threads are not affected."""
     execute = Session.execute
 
     def stepped(session: Session, statement: str, parameters: Parameters | None = None) -> Answer:
@@ -35,7 +35,7 @@ def statements_are_steps() -> Iterator[None]:
 
 @contextmanager
 def sqlite_goes_by(now_seconds: Callable[[], float]) -> Iterator[None]:
-    """What SQLite's `julianday('now')` says on every connection that is made meanwhile."""
+    """Set the result of SQLite's `julianday('now')` for all connections that are made in this context."""
 
     def connected(connection: Any, _record: Any) -> None:
         connection.create_function("julianday", 1, lambda _: _JULIAN_1970 + now_seconds() / _DAY_SECONDS)

@@ -1,4 +1,4 @@
-"""Volumes for `shared-file` on which each call is a step: of brokers in one process, and of brokers in one each."""
+"""Volumes for `shared-file` with each call as a step, for brokers in one process, and in one process each."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ VERBS: Final = (
     *("open", "close", "stat", "fstat", "pread", "pwrite", "ftruncate", "fsync", "touch", "makedirs"),
     *("lock", "holder_pid"),
 )
-#: A guard that is not free for so long is held by somebody who hangs.
+#: A guard that is not free for this time is held by a hanging actor.
 GUARD_SECONDS_MAX: Final = 60.0
 
 
 class SteppedVolume:
-    """One process's hand on a volume, whose calls `make` as that process does. What it holds it knows by itself."""
+    """One process's view of a volume. `make` makes the calls in that process. It records its own locks."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
         self.held: dict[Identity, Any] = {}
@@ -35,7 +35,7 @@ class SteppedVolume:
     @property
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Whoever waits for it lets others go on."""
+        """Take the guard; while it waits, other actors continue."""
         step("guard", lambda: not self._guard.locked())
         assert self._guard.acquire(timeout=GUARD_SECONDS_MAX), "a volume is guarded for ever"
         try:
@@ -46,12 +46,12 @@ class SteppedVolume:
 
 
 def here(verb: str, *arguments: Any) -> Any:
-    """What this process says to the operating system."""
+    """Make a call in this process."""
     return getattr(OS_VOLUME, verb)(*arguments)
 
 
 class Elsewhere:
-    """A process that makes the calls, since POSIX gives record locks to processes."""
+    """A process that makes the calls, because POSIX record locks belong to processes."""
 
     def __init__(self) -> None:
         spawning = multiprocessing.get_context("spawn")
@@ -61,7 +61,9 @@ class Elsewhere:
         theirs.close()
 
     def __call__(self, verb: str, *arguments: Any) -> Any:
-        plain = [bytes(each) if isinstance(each, memoryview) else each for each in arguments]  # a view is not sent
+        plain = [
+            bytes(each) if isinstance(each, memoryview) else each for each in arguments
+        ]  # a memoryview cannot be sent
         self._pipe.send((verb, *plain))
         answer = self._pipe.recv()
         if isinstance(answer, OSError):

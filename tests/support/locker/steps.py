@@ -1,8 +1,8 @@
-"""Every order in which the steps of several threads can come.
+"""All orders of the steps of several threads.
 
-Each actor runs in a thread of its own, which stands still before every step (`step`) until the schedule lets it go on;
-so one of them runs at a time, and the same choices make the same run. What is tried is every order, or every order in
-which an actor that could have gone on is left for another at most `switches_max` times.
+Each actor runs in a separate thread, which waits before every step (`step`) until the schedule continues it; so one of
+them runs at a time, and the same choices make the same run. All orders are run, or all with at most `switches_max`
+switches from an actor that could have continued.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-#: A step that takes longer waits for somebody who stands still: patience, far beyond every time limit of a lock.
+#: A step that takes longer waits for a waiting actor. This is much longer than every time limit of a lock.
 STEP_SECONDS_MAX: Final = 60.0
-#: More steps in one run than this: somebody asks for ever.
+#: A run with more steps than this has an endless loop.
 STEPS_MAX: Final = 300
-#: More orders than this, and the test has to name a bound for the switches.
+#: With more orders than this the test must set a bound for the switches.
 ORDERS_MAX: Final = 20_000
 
 Act = Callable[[], object]
@@ -28,14 +28,14 @@ _here = threading.local()
 
 
 def step(what: str, can_go_on: Callable[[], bool] = lambda: True) -> None:
-    """The calling actor stands still here until it is its turn; never before `can_go_on`. Of others: nothing."""
+    """Make the calling actor wait here until its turn, and until `can_go_on`. Does nothing in other threads."""
     actor: _Actor | None = getattr(_here, "actor", None)
     if actor is not None:
         actor.stand(what, can_go_on)
 
 
 class Stepping:
-    """The same object, of whose methods those that are named are steps."""
+    """The same object, with the named methods as steps."""
 
     def __init__(self, target: object, verbs: Iterable[str]) -> None:
         self._target, self._verbs = target, frozenset(verbs)
@@ -46,7 +46,7 @@ class Stepping:
 
 
 def stepping(function: Callable[..., Any], what: str) -> Callable[..., Any]:
-    """The same function, before which its caller stands still, and behind which where answers are steps."""
+    """Return the same function with a wait before it, and after it if answers are steps."""
 
     def called(*arguments: Any, **options: Any) -> Any:
         named = f"{what} {arguments[0]}" if arguments and isinstance(arguments[0], str) else what
@@ -60,7 +60,7 @@ def stepping(function: Callable[..., Any], what: str) -> Callable[..., Any]:
 
 
 def answered(what: str) -> None:
-    """The call is done, and its answer on its way: a step of its own where the run asks for it."""
+    """The call is made, and its answer is in transit: a separate step if the run demands it."""
     actor: _Actor | None = getattr(_here, "actor", None)
     if actor is not None and actor.answers_are_steps:
         actor.stand(f"{what} answered", lambda: True)
@@ -68,7 +68,7 @@ def answered(what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of one order. `results` has what each actor returned."""
+    """The outcome of one order. `results`: return value of each actor."""
 
     results: Mapping[str, Any]
     order: tuple[str, ...]
@@ -82,7 +82,7 @@ class _Choice:
 
 @dataclass(slots=True)
 class _Schedule:
-    """Who goes on, by the choices that were made before; then whoever went on last, as long as it can."""
+    """Chooses the next actor: first by the given choices, then the last actor, as long as it can continue."""
 
     prefix: tuple[str, ...]
     choices: list[_Choice] = field(default_factory=list)
@@ -91,7 +91,7 @@ class _Schedule:
         at = len(self.choices)
         if at < len(self.prefix):
             chosen = self.prefix[at]
-            assert chosen in could, f"the same choices made another run: {chosen} cannot go on after {at} steps"
+            assert chosen in could, f"the same choices made another run: {chosen} cannot continue after {at} steps"
         else:
             last = self.choices[-1].chosen if self.choices else None
             chosen = last if last in could else could[0]
@@ -99,7 +99,7 @@ class _Schedule:
         return chosen
 
     def others(self, switches_max: int | None) -> Iterator[tuple[str, ...]]:
-        """The runs that part from this one behind its prefix."""
+        """Yield the runs that differ from this one after its prefix."""
         made: list[str] = []
         switches = 0
         for at, choice in enumerate(self.choices):
@@ -125,13 +125,13 @@ class _Actor:
         self._wait_until_it_stands()
 
     def stand(self, what: str, can_go_on: Callable[[], bool]) -> None:
-        """Of its own thread."""
+        """Wait for the turn; called in the actor's thread."""
         self.stands_before, self.can_go_on = what, can_go_on
         self._stands.release()
         self._may_go.acquire()
 
     def go_on(self) -> None:
-        """One step; returns when it stands before the next, or has ended."""
+        """Run one step; return when the actor waits before the next one, or has ended."""
         self._may_go.release()
         self._wait_until_it_stands()
 
@@ -156,15 +156,15 @@ def each_order(
     switches_max: int | None = None,
     answers_are_steps: bool = False,
 ) -> int:
-    """Make the acts anew, run them in an order, check what came of it; for each order. How many there were.
+    """For each order create the acts, run them, and check the outcome. Return the number of orders.
 
-    What an act raises is raised here. The order in which it happened is noted on whatever goes wrong.
+    Exceptions of an act are raised here, with the order in a note.
     """
     waiting: list[tuple[str, ...]] = [()]
     count = 0
     while waiting:
         count += 1
-        assert count <= ORDERS_MAX, f"more than {ORDERS_MAX} orders: name a bound for the switches"
+        assert count <= ORDERS_MAX, f"more than {ORDERS_MAX} orders: set a bound for the switches"
         schedule = _Schedule(waiting.pop())
         steps: list[str] = []
         try:
@@ -183,9 +183,9 @@ def _run(acts: Mapping[str, Act], schedule: _Schedule, steps: list[str], answers
         acting = [actor for actor in actors.values() if actor.stands_before is not None]
         could = tuple(actor.name for actor in acting if actor.can_go_on())
         if not could:
-            assert not acting, f"nobody can go on: {[(actor.name, actor.stands_before) for actor in acting]}"
+            assert not acting, f"no actor can continue: {[(actor.name, actor.stands_before) for actor in acting]}"
             break
-        assert len(steps) < STEPS_MAX, f"somebody asks for ever, {STEPS_MAX} steps long"
+        assert len(steps) < STEPS_MAX, f"an actor is in an endless loop of more than {STEPS_MAX} steps"
         actor = actors[schedule.next(could)]
         steps.append(f"{actor.name}: {actor.stands_before}")
         actor.go_on()

@@ -1,7 +1,7 @@
-"""The blocks of code of a page, and what the comments in front of them say about running them.
+"""The code blocks of a page, and the comments before them about how to run them.
 
-An indented block is what a reader types into a shell; a fenced one is of the language that it names. Comments of HTML,
-which no reader sees, say what differs (CONTRIBUTING.md has the list):
+An indented block contains shell commands; a fenced one has the language that it names. HTML comments, which are not
+visible on the page, define exceptions (CONTRIBUTING.md has the list):
 
     <!-- not run: needs Docker -->
     <!-- prepare: mkdir old -->
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-#: What a comment may begin with, and whether something follows.
+#: Beginnings of comments, and whether they have a value.
 MARKS: Final = {
     "not run": True,
     "prepare": True,
@@ -28,20 +28,20 @@ MARKS: Final = {
     "output": False,
     "PID": True,
 }
-#: The languages of fenced blocks that are run, or looked at.
+#: Languages of fenced blocks that are run or checked.
 SHELL: Final = "sh"
 PYTHON: Final = "python"
-#: The comments around a generated list (tests.support.lists) are not about a block.
+#: Comments around a generated list (tests.support.lists), which are not about a block.
 _COMMENT = re.compile(r"^ *<!-- (?!list: |end of list )([\w ]+?)(?:: (.*?))? -->[ \t]*\n", re.MULTILINE | re.DOTALL)
 
 
 class PageError(Exception):
-    """A comment that means nothing, with the place of its block."""
+    """An invalid comment; the message has the place of its block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One of them; ``language`` is empty where none is named."""
+    """A code block; ``language`` is empty if none is named."""
 
     line: int
     language: str
@@ -54,14 +54,14 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    """In the order of the page. Raises PageError."""
+    """Return the blocks in the order of the page. Raises PageError."""
     return list(_blocks(page.name, page.read_text().splitlines(keepends=True)))
 
 
 def _blocks(name: str, lines: list[str]) -> Iterator[Block]:
     at = 0
     marks: dict[str, str] = {}
-    is_paragraph = False  # an indented line behind text goes on with the text
+    is_paragraph = False  # an indented line after text continues the text
     while at < len(lines):
         line = lines[at]
         if comment := _COMMENT.match("".join(lines[at:])):

@@ -1,6 +1,6 @@
-"""A page's commands, run in the order of the page as a reader would: in one shell, in a fresh directory.
+"""Run the commands of a page in their order, as a reader does: in one shell, in a new directory.
 
-The shell has a machine of its own (session.sh), so that ports, paths and host names are those of the page.
+The shell runs in a separate machine (session.sh), so that ports, paths and host names are those of the page.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from tests.support.pages.blocks import PYTHON, SHELL, Block, blocks
 from tests.support.tree import ROOT
 
 _HERE: Final = Path(__file__).parent
-#: What a command that asks is told. Eight bytes with the end of its line, so that no read of a command cuts it.
+#: Input for commands that ask for a password. Eight bytes with the newline, so that no read of a command splits it.
 PASSWORD: Final = "letmein"
 _NUMBER = re.compile(r"\b(?:[0-9a-f]{8,}|\d+)\b|\d+")
 
 
 class CommandFailed(AssertionError):
-    """With the page and line, the commands, and what they printed."""
+    """A command failed. The message has the page and line, the commands, and their output."""
 
 
 def can_run(directory: Path) -> bool:
-    """Whether this user may have a machine of his own here: namespaces, and a root that is a copy on write. That takes
-    root: in a namespace of a plain user Linux lays nothing over what others mounted."""
+    """Return whether this user can create such a machine: namespaces, and a copy-on-write root. This needs root,
+    because Linux does not allow an overlay over foreign mounts in an unprivileged namespace."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         return False
     return _run(directory, "true\n", seconds=20).returncode == 0
 
 
 def run(page: Path, directory: Path, seconds: float) -> int:
-    """Run what is to be run; the number of blocks. Raises CommandFailed, and PageError for what cannot be meant."""
+    """Run the blocks; return their number. Raises CommandFailed, and PageError for invalid comments."""
     every = blocks(page)
     directory.mkdir(parents=True)
     done = _run(directory, "\n".join(_script(every, directory)), seconds)
@@ -75,7 +75,7 @@ def _run(directory: Path, script: str, seconds: float) -> subprocess.CompletedPr
         "COLUMNS": "200",
         "TREE": str(ROOT),
     }
-    # A session of its own has no terminal, so that who asks for a password reads it from standard input.
+    # A separate session has no terminal, so that commands read a password from standard input.
     with subprocess.Popen(
         ["bash", "-c", f"yes {PASSWORD} | exec {shlex.join([*unshare, 'bash', str(_HERE / 'session.sh')])} \"$@\"",
          "bash", str(directory), *sorted(seen)],
@@ -92,7 +92,7 @@ def _run(directory: Path, script: str, seconds: float) -> subprocess.CompletedPr
 
 
 def _script(every: list[Block], directory: Path) -> Iterator[str]:
-    """For bash, with a file for what each block prints."""
+    """Yield a bash script that writes the output of each block to a file."""
     yield f"set -eE -o pipefail; . {_HERE / 'prelude.sh'}"
     for number, block in enumerate(every):
         marks = block.marks
@@ -134,7 +134,8 @@ def _printed(directory: Path, at: Path) -> str:
 
 
 def _missing(shown: str, printed: str) -> str | None:
-    """The first line of ``shown`` that was not printed behind those before it. Numbers, ids and blanks may differ."""
+    """Return the first line of ``shown`` that was not printed after the lines before it; None if there is none.
+    Numbers, ids and blanks may differ."""
     lines = iter(map(_plain, printed.splitlines()))
     for line in shown.splitlines():
         plain = _plain(line)

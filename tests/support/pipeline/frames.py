@@ -1,4 +1,4 @@
-"""Tables of a journal that a test makes by hand: rows as dicts, what is not said is null."""
+"""Tables of a journal that a test defines: rows as dicts; missing columns are null."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STORE: Final = "a"
 
 
 def frames_of(session: Any) -> Callable[..., Any]:
-    """``frame(table, *rows)``: the rows as a DataFrame of that table; the store is "a" where a row names none."""
+    """Return ``frame(table, *rows)``, which returns the rows as a DataFrame of that table; the default store is "a"."""
 
     def make(table: str, *rows: dict[str, Any]) -> Any:
         columns = [name for name, _ in COLUMNS[table]]

@@ -1,4 +1,4 @@
-"""A store of this broker that grows step by step, and a reader of streams that is driven without Spark."""
+"""A store of TandemMQ that grows step by step, and a stream reader that runs without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.pipeline.pipeline_journals import FILE_BYTES, add
 
 
 class GrowingStore:
-    """Batches of one message each, in files of 64 KiB with headers. ``known`` are the files that ever were."""
+    """Batches of one message each, in files of 64 KiB with headers. ``known``: all files that ever existed."""
 
     def __init__(self, directory: Path, prefix: int = 0) -> None:
         directory.mkdir(parents=True)
@@ -34,7 +34,7 @@ class GrowingStore:
 
     @property
     def file(self) -> int:
-        """The number of the file that is written."""
+        """Return the number of the current file."""
         return self._writer.position[0]
 
     @property
@@ -55,13 +55,14 @@ class GrowingStore:
         self._writer.rotate(self._header("rotation", {file: end}))
 
     def fence(self) -> None:
-        """Another master has published the next file, and nothing stands in it yet."""
+        """Publish the next file as another master, without content."""
         self.files.prepare("b", FILE_BYTES)
         self.known.append(self.file + 1)
         os.close(self.files.publish("b", self.file + 1).fd)
 
     def take_over(self, end: int | None = None) -> None:
-        """The other master says that the file before ends at ``end`` (by default where it does), and writes on."""
+        """Write the header of the other master: the previous file ends at ``end`` (default: its real end). It continues
+        to write."""
         file, real = self._writer.position
         self._writer.close()
         self._epoch += 1
@@ -69,7 +70,7 @@ class GrowingStore:
         self._writer.append([self._header("promotion", {file: real if end is None else end})])
 
     def write_behind(self, file: int, end: int) -> None:
-        """The last word of a master that went on in the next file."""
+        """Write the last record of a master that continued in the next file."""
         end_marker, _ = encode_batch([encode_trace('TANDEMMQ-NEXT {"file": 2}')])
         with open(self.files.path(file), "r+b") as opened:
             opened.seek(end)
@@ -92,9 +93,9 @@ class GrowingStore:
 
 
 class Driven:
-    """A stream as Spark drives it: offsets are JSON on their way, readers and partitions are pickled.
+    """A stream as Spark runs it: offsets are passed as JSON, readers and partitions are pickled.
 
-    A new one over an old ``offsets`` list is a restart on the same checkpoint.
+    A new object with an old ``offsets`` list is a restart with the same checkpoint.
     """
 
     def __init__(self, offsets: list[dict[str, Any]] | None = None, **options: str) -> None:
@@ -109,7 +110,7 @@ class Driven:
         self.offsets = [_in_json(self.reader.initialOffset())] if offsets is None else offsets
 
     def plan(self) -> bool:
-        """The offsets of one more batch, if there is any."""
+        """Plan the offsets of one more batch; return False if there is none."""
         limit = self.reader.getDefaultReadLimit()
         self._look_afresh()
         found = _in_json(self.reader.latestOffset(self.offsets[-1], limit))
@@ -119,7 +120,7 @@ class Driven:
         return True
 
     def batch(self, number: int = -1) -> list[dict[str, Any]]:
-        """The rows of a batch that was planned, by default of the last one."""
+        """Return the rows of a planned batch, by default of the last one."""
         start, end = self.offsets[number - 1], self.offsets[number]
         partitions = self.reader.partitions(start, end)
         reader = pickle.loads(pickle.dumps(self.reader))
@@ -131,7 +132,7 @@ class Driven:
         ]
 
     def read(self) -> list[dict[str, Any]]:
-        """All that is there now."""
+        """Plan and read all batches that are there now."""
         found = []
         while self.plan():
             found += self.batch()
@@ -141,12 +142,12 @@ class Driven:
         return ids_of(self.read())
 
     def _look_afresh(self) -> None:
-        """As if time had passed."""
+        """Drop cached listings, as after some time."""
         self.reader._stores._good_until = 0.0
 
 
 def ids_of(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Of messages, in their order."""
+    """Return the ids of messages, in their order."""
     return [row["message_id"] for row in rows if row["message_id"]]
 
 

@@ -1,4 +1,4 @@
-"""A random life of a real store: queues, durable subscriptions, transactions, compactions and new masters."""
+"""A random life of a store: queues, durable subscriptions, transactions, compactions and new masters."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Held = AddMessage | PagedMessage
 
 
 class Life:
-    """``chance`` decides. One message in five is spared by all who consume."""
+    """``chance``: source of all choices. No consumer takes one message in five."""
 
     def __init__(self, directory: str, chance: random.Random, settings: StoreSettings = SETTINGS) -> None:
         self._directory = directory
@@ -183,7 +183,7 @@ class Life:
     # ---- owners
 
     def subscribe(self) -> None:
-        """A new one, or one whose record is written anew."""
+        """Begin a subscription, or write the record of an existing one again."""
         name = self._chance.choice(("one", "two", "three"))
         owner = self.subscriptions.get(name)
         if owner is None:
@@ -212,7 +212,7 @@ class Life:
         self.term.wait(self.term.store.compact().done, 20)
 
     def change_master(self) -> None:
-        """The next one has the index of the last one, or none."""
+        """Change the master. The next one has the index of the last one, or none."""
         if self._chance.random() < 0.5:
             self.term.close()
         else:
@@ -225,7 +225,7 @@ class Life:
         self._look()
 
     def _look(self) -> None:
-        """What is there now, from the store."""
+        """Read the current state from the store."""
         queues = {owner.destination: owner.id for owner in self.term.owners if owner.subscription_name is None}
         queues |= {queue: self.term.store.queue(queue) for queue in QUEUES}
         self.held = {}
@@ -234,7 +234,7 @@ class Life:
         self._in_doubt = set()
 
     def contents(self) -> dict[tuple[str, str | None], list[str]]:
-        """Destination and subscription -> the ids of its messages, in its order; what is in doubt is there."""
+        """Return destination and subscription -> the ids of its messages, in order, including those in doubt."""
 
         def ask(state: State) -> dict[tuple[str, str | None], list[str]]:
             return {
@@ -247,7 +247,7 @@ class Life:
         return {name: ids for name, ids in self.term.store.ask(ask).result(10).items() if ids}
 
     def place(self) -> tuple[int, int]:
-        """File and offset behind all that was written."""
+        """Return file and offset after all written data."""
         position = self.term.store.ask(lambda state: state.position).result(10)
-        assert position is not None, "a header stands there"
+        assert position is not None, "a header is there"
         return position.file, position.offset

@@ -1,4 +1,4 @@
-"""Journals for the tests of the pipeline, written by hand."""
+"""Journals for the tests of the pipeline, written without a broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def message(number: int, body: bytes = b"x" * 500, to: Destination = QUEUE, **fields: object) -> Message:
-    """Message ``number`` of one producer."""
+    """Return message ``number`` of one producer."""
     text: dict[str, object] = {
         "body_kind": BodyKind.TEXT, "persistent": True, "timestamp": NOW_MS + number, **fields,
     }  # fmt: skip
@@ -26,13 +26,13 @@ def message(number: int, body: bytes = b"x" * 500, to: Destination = QUEUE, **fi
 
 
 def add(number: int, body: bytes = b"x" * 500, to: Destination = QUEUE, **fields: object) -> bytes:
-    """The payload that stores ``message`` of the same arguments."""
+    """Return the payload that stores ``message`` with the same arguments."""
     stored = message(number, body, to, **fields)
     return encode_add(stored, encode_message(stored))
 
 
 def write_store(directory: Path, messages: int, *, removed_behind: int = 10) -> None:
-    """A store of this broker: files of 64 KiB with headers, batches of ten records, most messages removed again."""
+    """Write a store of TandemMQ: files of 64 KiB with headers, batches of ten records, most messages removed again."""
     directory.mkdir(parents=True)
     files = JournalFiles(str(directory))
     files.prepare("a", FILE_BYTES)
@@ -56,7 +56,7 @@ def write_store(directory: Path, messages: int, *, removed_behind: int = 10) -> 
 
 
 def write_foreign(path: Path, batches: list[list[bytes]], *, size: int = FILE_BYTES) -> None:
-    """A journal file as ActiveMQ leaves it: batches, an end record, zeros; no header."""
+    """Write a journal file as ActiveMQ leaves it: batches, an end record, zeros; no header."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = bytearray()
     for payloads in batches:

@@ -1,4 +1,4 @@
-"""Journals of random records, of which nothing was ever reclaimed: every link between two files is still to be seen."""
+"""Journals of random records without reclaimed files, so that every link between two files is still visible."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Scribble:
         own = self._files.publish("a", 1)
         self._writer = JournalWriter(self._files, "a", own, file_length_max=FILE_BYTES)
         self._writer.append([encode_header(Header(1, "a", "promotion", {}, (1,), length=FILE_BYTES))])
-        self._added: dict[tuple[Destination, str], int] = {}  # the places of the last plain adds
+        self._added: dict[tuple[Destination, str], int] = {}  # positions of the last adds outside transactions
         self._open: dict[XaTransactionId, list[tuple[int, bytes]]] = {}
 
     def write(self, files: int, records: int) -> None:

@@ -1,4 +1,4 @@
-"""Stores in which every job has something to find, for tests that compare its answers."""
+"""Stores with content for every job, for tests that compare the results."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _REMOVED = Destination(DestinationKind.QUEUE, "DLQ.gone")
 
 
 def write_stores(directory: Path, chance: random.Random) -> tuple[str, ...]:
-    """A random life with subscriptions, transactions, compactions and an archive; clocks and latencies; letters and
-    copies; damage; files in an archive that are not what was handed over."""
+    """Write stores: a random life with subscriptions, transactions, compactions and an archive; clocks and latencies;
+    letters and copies; damage; archived files that differ from the handed-over ones."""
     (directory / "life").mkdir(parents=True)
     life = Life(str(directory / "life"), chance, replace(SETTINGS, archive_data_logs=True, clock_mark_interval=0.01))
     life.go_on(150)
@@ -50,7 +50,7 @@ def _add(queue: Destination, number: int, at_ms: int, body: bytes = b"x" * 200, 
 
 
 def write_days(directory: Path, chance: random.Random, names: Sequence[str]) -> None:
-    """Three days of queues with these names; half of the messages are taken, sooner or later."""
+    """Write three days of queues with these names; half of the messages are taken after different times."""
     directory.mkdir()
     queues = [Destination(DestinationKind.QUEUE, name) for name in names]
     for file in (1, 2, 3):
@@ -67,7 +67,7 @@ def write_days(directory: Path, chance: random.Random, names: Sequence[str]) -> 
 
 
 def _letters(directory: Path) -> None:
-    """Dead letters of several causes, a removed queue of them, and messages that were stored twice."""
+    """Write dead letters of several causes, a removed dead-letter queue, and messages that were stored twice."""
     causes = ("limit 6 of ID:h-61616-17:1", "limit 12 of ID:o-2:9", "expired @1f2e3d4c 0xAF", None)
     letters = [
         _add(

@@ -1,4 +1,4 @@
-"""Plans of a replay as Spark would leave them, for tasks that run without it."""
+"""Plans of a replay as Spark writes them, for tasks that run without Spark."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def row(number: int, destination: str, **others: Any) -> dict[str, Any]:
 def plan_of(
     directory: Path, rows: list[dict[str, Any]], to: str, rate: float | None = None, tls: TlsFiles = NO_FILES
 ) -> Ledger:
-    """A plan of one slice of these rows, for one task."""
+    """Write a plan with one slice of these rows, for one task."""
     ledger = Ledger(directory)
     place = ledger.plan / "slice=0"
     place.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A driver of Spark that a test kills: it streams the messages of a store into Parquet, or tells what is there.
+"""A Spark driver that a test kills: it streams the messages of a store into Parquet, or prints the content.
 
 stream_driver.py follow STORE LAKE        until it is killed
 stream_driver.py finish STORE LAKE        all that is there now; then prints as JSON what lake and store hold

@@ -1,4 +1,4 @@
-"""What a queue holds, taken out of it."""
+"""Take the messages out of a queue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ QUIET_SECONDS: Final = 1.0
 def taken(
     to: str, destination: str, most: int = 1_000_000, quiet_seconds: float = QUIET_SECONDS
 ) -> list[dict[str, Any]]:
-    """The headers and body of each message that a queue holds, in order, taken out of it; or of the first ``most``."""
+    """Take all messages, or the first ``most``, out of a queue; return the headers and body of each, in order."""
     return asyncio.run(_taken(to, destination, most, quiet_seconds))
 
 

@@ -1,4 +1,4 @@
-"""What a session asks of the broker."""
+"""Commands of a session to the broker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Asked = TypeVar("Asked")
 
 
 def one(kind: type[Asked], commands: Iterable[object]) -> Asked:
-    """The one command that there is, which is of that kind."""
+    """Return the only command, which must be of this kind."""
     (command,) = commands
     assert isinstance(command, kind), command
     return command

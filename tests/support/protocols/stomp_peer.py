@@ -1,4 +1,4 @@
-"""The other end of a STOMP session, for tests: it says frames and reads what comes."""
+"""The other end of a STOMP session, for tests: it sends frames and reads the answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.store.records.message import Message
 from tests.support.protocols.commands import one
 
-# Of what the broker writes: a client reads all of it.
+# Decoder limits for frames of the broker: a client accepts all of them.
 _ANY = Limits(header_line_bytes_max=1 << 30, headers_max=1 << 20, head_bytes_max=1 << 30)
 
 
@@ -28,11 +28,11 @@ class StompPeer:
         return list(self.session.receive(frame.encode() + b"\0"))
 
     def subscribe(self, *headers: str, id: str = "0") -> None:
-        """To the queue a."""
+        """Subscribe to the queue a."""
         self.say("\n".join(("SUBSCRIBE", f"id:{id}", "destination:/queue/a", *headers, "", "")))
 
     def heard(self) -> list[tuple[dict[str, str], bytes]]:
-        """The headers and the body of each message since."""
+        """Return the headers and the body of each message since the last call."""
         parser = FrameParser(_ANY)
         parser.dialect = self._dialect
         parser.feed(self.session.take().replace(b"MESSAGE\n", b"SEND\n"))
@@ -43,7 +43,8 @@ class StompPeer:
         return found
 
     def sees(self, message: Message, *, id: str = "0") -> tuple[dict[str, str], bytes]:
-        """How ``message`` comes to it, made ready before if that takes long (``was_prepared``)."""
+        """Deliver ``message``, prepared in advance if that takes long (``was_prepared``); return its headers and
+        body."""
         prepare = self.session.deliver(id, 1, message, 0, AckMode.AUTO)
         self.was_prepared = prepare is not None
         if prepare is not None:

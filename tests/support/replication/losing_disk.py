@@ -1,5 +1,5 @@
-"""A disk that loses what nobody synced when the power goes: each write by itself, so that a later one may be there
-without the one before it. Names are kept."""
+"""A disk that loses unsynced writes at a power loss: each write separately, so that a later one may be there without an
+earlier one. Names are kept."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 
 class LosingDisk:
-    """The system's, until ``cut_power``: then every call that would change something fails, until ``power_up``."""
+    """The system's disk. From ``cut_power`` until ``power_up`` every call that changes something fails."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_off = False
-        # By inode: what the disk has, and what was written since, in order.
+        # By inode: the content of the disk, and the later writes, in order.
         self._durable: dict[int, bytes] = {}
         self._written: dict[int, list[tuple[int, bytes]]] = {}
 
@@ -25,7 +25,7 @@ class LosingDisk:
         return getattr(os, verb)
 
     def unsynced(self, path: Path) -> int:
-        """So many writes to this file would be lost, or not."""
+        """Return the number of unsynced writes to this file."""
         with self._lock:
             return len(self._written.get(path.stat().st_ino, ()))
 
@@ -34,7 +34,8 @@ class LosingDisk:
             self._is_off = True
 
     def power_up(self, directory: Path, is_lost: Callable[[int], bool]) -> None:
-        """The files are what a restart finds. ``is_lost``: of the writes to a file that were not synced, by number."""
+        """Give the files their content after a restart. ``is_lost``: decides by number which unsynced writes to a file
+        are lost."""
         with self._lock:
             for path in directory.iterdir():
                 node = path.stat().st_ino

@@ -1,4 +1,4 @@
-"""A link that notes what is sent, and takes it when a test lets it."""
+"""A link that records sent messages, and takes them when a test allows it."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class NotedLink:
             self._threads.sleep(POLL_SECONDS)
 
     def wait(self, kind: type, count: int = 1) -> list[Message]:
-        """Until so many of a kind were sent."""
+        """Wait until ``count`` messages of a kind are sent; return them."""
         self.until(lambda: sum(type(each) is kind for each in self.sent) >= count)
         return [each for each in self.sent if type(each) is kind]
 
     def received(self) -> dict[int, bytearray]:
-        """What the follower has of each file; fails where something does not follow."""
+        """Return the follower's content of each file. Fails if there is a gap."""
         found: dict[int, bytearray] = {}
         for message in self.sent:
             if isinstance(message, Bytes):

@@ -1,4 +1,4 @@
-"""A set of real brokers for a whole module of tests; import both names into the module."""
+"""A set of broker processes for a whole test module, which imports both names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.acceptance.set_of_brokers import SetOfBrokers, running_set
 def whole(
     require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SetOfBrokers]:
-    """One for all tests. The store of each member is checked in the end."""
+    """One set for all tests. The store of each member is checked at the end."""
     with running_set(tmp_path_factory.mktemp("set"), require_service) as whole:
         yield whole
     for member in whole.members:
@@ -24,7 +24,7 @@ def whole(
 
 @pytest.fixture
 def three(whole: SetOfBrokers) -> SetOfBrokers:
-    """All of them run, and nobody is behind."""
+    """Return the set; all members run and have all data."""
     whole.restart_the_dead()
     whole.quiet()
     return whole

@@ -1,4 +1,5 @@
-"""A directory in memory, as the members of a set see ZooKeeper: reachable or not, with sessions that a test ends."""
+"""A directory in memory that replaces ZooKeeper for the members of a set: reachable or not, with sessions that a test
+ends."""
 
 from __future__ import annotations
 
@@ -9,16 +10,16 @@ from tandemmq.broker.replication.directory import Entry
 
 
 class SharedDirectory:
-    """What all members share. Whoever changes something calls, on its own thread, those that can see it."""
+    """The shared state of all members. A member that changes it calls, on its own thread, those that can see it."""
 
     def __init__(self) -> None:
-        self.is_reachable = True  # by those that come from now on
+        self.is_reachable = True  # by members that connect from now on
         self._guard = threading.Lock()
         self._entries: dict[str, Entry] = {}  # by store id
         self._members: list[SharedDirectoryMember] = []
 
     def member(self) -> SharedDirectoryMember:
-        """A `Directory` for one node; it begins to see and to be seen with `start`."""
+        """Return a `Directory` for one node, which is connected from `start` on."""
         member = SharedDirectoryMember(self)
         if not self.is_reachable:
             member.cut_off()
@@ -32,7 +33,7 @@ class SharedDirectory:
             return tuple(self._entries[store] for store in sorted(self._entries))
 
     def forget_everything(self) -> None:
-        """Servers whose data directory was emptied: those that can reach them say again who they are, in any order."""
+        """Empty the data directory of the servers: the members that can reach them register again, in any order."""
         with self._guard:
             self._entries.clear()
             members = list(self._members)
@@ -70,7 +71,7 @@ class SharedDirectoryMember:
         self._is_cut_off = False
         self._on_change: Callable[[], None] = lambda: None
 
-    # As `Directory` has them
+    # Methods of `Directory`
 
     def start(self, on_change: Callable[[], None]) -> None:
         with self._guard:
@@ -101,10 +102,10 @@ class SharedDirectoryMember:
         if own is not None and is_seen:
             self._shared.drop(own.store)
 
-    # What a test does to it
+    # Methods for the test
 
     def cut_off(self) -> None:
-        """The servers do not answer this node. Its entry stays until `lose_session`."""
+        """Stop answering this node. Its entry stays until `lose_session`."""
         self._is_cut_off = True
 
     def heal(self) -> None:
@@ -113,13 +114,13 @@ class SharedDirectoryMember:
         self.look()
 
     def lose_session(self) -> None:
-        """Its session ended: the entry goes, and comes back by itself where the servers can be reached."""
+        """End its session: the entry is removed, and comes back by itself if the servers are reachable."""
         if self._own is not None:
             self._shared.drop(self._own.store)
         self.say_again()
 
     def crash(self) -> None:
-        """The process is gone, without a word. Its entry stays until `lose_session`."""
+        """End the process abruptly. Its entry stays until `lose_session`."""
         with self._guard:
             self._is_running = False
 
@@ -130,7 +131,7 @@ class SharedDirectoryMember:
             self._shared.put(own)
 
     def look(self) -> None:
-        """Read what there is, and tell if it is something new."""
+        """Read the entries, and report them if they are new."""
         with self._guard:
             if not self._is_running:
                 return

@@ -1,5 +1,5 @@
-"""A set in one process: real replicas, threads and files; a network and a directory in memory; a master that only
-writes batches."""
+"""A set in one process: real replicas, threads and files; network and directory in memory; a master that only writes
+batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Answer = TypeVar("Answer")
 
 
 class SmallNode:
-    """One member. ``serve`` when it was elected, then ``write``. Power is lost where ``disk`` is a LosingDisk."""
+    """One member. Call ``serve`` when it is elected, then ``write``. A power loss needs a LosingDisk as ``disk``."""
 
     def __init__(
         self, whole: SmallSet, name: str, *, weight: int = 1, sync: str = "quorum_disk", disk: type | None = None
@@ -48,10 +48,10 @@ class SmallNode:
         self.weight = weight
         self.sync = sync_of(sync)
         self.disk: Any = whole.disk if disk is None else disk()
-        self.promise_disk: Any = whole.disk  # of its next start
-        self.boot = 1  # of its host
+        self.promise_disk: Any = whole.disk  # disk of its next start
+        self.boot = 1  # boot of its host
         self.free_bytes = 1 << 40
-        self._writing = threading.RLock()  # a killed process writes no more
+        self._writing = threading.RLock()  # so that a killed process does not write
         self.start()
 
     def start(self) -> None:
@@ -81,7 +81,7 @@ class SmallNode:
         return 0 if term is None else term.epoch
 
     def serve(self) -> None:
-        """Begin the epoch that it was elected for; the first batch is final on return."""
+        """Begin the epoch for which it was elected; on return the first batch is final."""
         with self._writing:
             self._serve()
 
@@ -106,7 +106,7 @@ class SmallNode:
         self._put([encode_header(header)], must_be_final=True)
 
     def write(self, *texts: str) -> None:
-        """One batch; confirmed on return."""
+        """Write one batch; on return it is confirmed."""
         with self._writing:
             writer = self.writer
             assert writer is not None
@@ -116,7 +116,7 @@ class SmallNode:
             self._put(payloads)
 
     def begin_file(self) -> None:
-        """With what is to change; final on return."""
+        """Begin a file with pending changes of the set; on return it is final."""
         with self._writing:
             self._rotate()
             assert self.writer is not None
@@ -159,7 +159,7 @@ class SmallNode:
         authority.settle(file, end, must_be_final=must_be_final, alive=lambda: None)
 
     def leave(self) -> None:
-        """As a demotion does."""
+        """Leave like a demotion."""
         if self.writer is not None:
             self.writer.close()
             self.writer = None
@@ -173,7 +173,7 @@ class SmallNode:
             self.replica.end()
 
     def kill(self) -> None:
-        """As SIGKILL does: nobody is told, what was written stays."""
+        """End like SIGKILL: no message is sent, written data stays."""
         if self.is_running:
             self.is_running = False
             self.members.crash()
@@ -185,14 +185,14 @@ class SmallNode:
                 self.authority.end()
 
     def lose_power(self, is_lost: Callable[[int], bool]) -> None:
-        """``is_lost``: of the writes to each file that were not synced, by number."""
+        """Lose the power. ``is_lost``: decides by number which unsynced writes to each file are lost."""
         self.disk.cut_power()
         self.kill()
         self.disk.power_up(self.directory, is_lost)
         self.boot += 1
 
     def content(self) -> list[str]:
-        """The texts of all batches, in order."""
+        """Return the texts of all batches, in order."""
         found = []
         for file in self.files.list():
             for batch in scan(self.files, file, is_live=True):
@@ -204,7 +204,7 @@ class SmallNode:
 
 
 class SmallSet:
-    """``left_out``: the nodes that are not there yet; ``add`` starts one."""
+    """The set. ``left_out``: nodes that are not started yet; ``add`` starts one."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ class SmallSet:
         return self.nodes[-1]
 
     def until(self, condition: Callable[[], Answer], what: str) -> Answer:
-        """The first true answer of ``condition``; fails with ``what`` when none comes."""
+        """Return the first true result of ``condition``. Fails with the text ``what`` if there is none in time."""
         deadline = self.threads.monotonic() + WAIT_SECONDS_MAX
         while not (answer := condition()):
             assert self.threads.monotonic() < deadline, f"it does not happen: {what}"
@@ -244,7 +244,7 @@ class SmallSet:
         return answer
 
     def until_same(self, *nodes: SmallNode) -> None:
-        """Wait until these, or all, have the same."""
+        """Wait until these nodes, or all, have the same data."""
         first, *rest = nodes or self.nodes
         self.until(lambda: all(node.content() == first.content() for node in rest), "all have the same")
 
@@ -252,7 +252,8 @@ class SmallSet:
         return [each for each in self.nodes if each not in nodes]
 
     def elect(self, *among: SmallNode) -> SmallNode:
-        """Whoever is elected among these, serving. When it founds the set, all have its first header on return."""
+        """Return the node that is elected among these, serving. If it founds the set, all have its first header on
+        return."""
         is_founding = not any(node.replica.state.is_voter and node.replica.state.header for node in self.nodes)
         candidates = among or tuple(self.nodes)
         found = self.until(lambda: self.try_elect(*candidates), "a node is elected and serves")
@@ -262,14 +263,15 @@ class SmallSet:
         return found
 
     def begun(self, text: str = "a") -> SmallNode:
-        """Whoever is elected first; all have what it wrote."""
+        """Return the node that is elected first, after all have its batch."""
         master = self.elect()
         master.write(text)
         self.until_same()
         return master
 
     def try_elect(self, *among: SmallNode) -> SmallNode | None:
-        """Whoever of these was elected, serving; None: nobody yet, and all of them stand from now on."""
+        """Return the elected node of these, serving; None if there is none yet. All of them are candidates from now
+        on."""
         for node in among:
             if node.replica.try_acquire():
                 try:

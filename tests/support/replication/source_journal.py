@@ -1,4 +1,4 @@
-"""A master's journal, batch by batch, for whoever tests what a follower does with it."""
+"""A master's journal, batch by batch, for tests of followers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VOTERS = tuple(f"{number:032x}" for number in (1, 2, 3))
 
 
 class SourceJournal:
-    """Of one epoch, in a directory of its own; ``former`` is one whose files it goes on from, up to ``common``."""
+    """A journal of one epoch in a separate directory. ``former``: a journal that it continues from ``common``."""
 
     opened: ClassVar[list[SourceJournal]] = []
 
@@ -73,7 +73,7 @@ class SourceJournal:
         return (*self.set.lineage, (self.epoch, *self.place))
 
     def write(self, *texts: str) -> tuple[int, int]:
-        """A batch for each; where the last one ends."""
+        """Write a batch for each text; return the end of the last one."""
         for text in texts:
             self.writer.append([encode_trace(text)])
         return self.place
@@ -84,7 +84,7 @@ class SourceJournal:
         return self.place
 
     def send(self, copy: JournalCopy, start: tuple[int, int] = (0, 0)) -> None:
-        """All batches behind ``start``."""
+        """Send all batches after ``start``."""
         for file, offset, data, end in self.batches:
             if (file, end) > start:
                 copy.write(file, offset, data, end, LENGTH)
@@ -94,7 +94,7 @@ class SourceJournal:
 
 
 def texts_of(files: JournalFiles, position: Position | None = None) -> list[str]:
-    """What stands there, headers left out; up to a position."""
+    """Return the texts in the files up to a position, without headers."""
     found = []
     for file in files.list():
         for batch in scan(files, file, is_live=True):

@@ -1,4 +1,4 @@
-"""A network in memory between replicas: messages as bytes, in order, each link cut or slowed at will."""
+"""A network in memory between replicas: messages as bytes, in order. Each link can be cut or slowed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REDIAL_SECONDS = 0.02
 
 
 class SwitchLink:
-    """One end. What is sent waits in the other end's network until its thread delivers it."""
+    """One end of a link. A sent message waits in the other end's network until its thread delivers it."""
 
     def __init__(self, network: SwitchNetwork, member: Member, *, is_ours: bool) -> None:
         self.member = member
@@ -47,7 +47,7 @@ class SwitchLink:
 
 
 class SwitchNetwork:
-    """As broker.replication.network.Network."""
+    """A network with the interface of broker.replication.network.Network."""
 
     def __init__(self, switch: Switch, address: str, threads: Threads) -> None:
         self.address = address
@@ -81,7 +81,7 @@ class SwitchNetwork:
     def deliver(self, source: SwitchNetwork, link: SwitchLink, frame: bytes) -> None:
         delay = self._switch.delay(source.address, self.address)
         if delay is None or link.has_lost:
-            link.has_lost = True  # the link is half open, and stays so: no frame arrives behind one that was lost
+            link.has_lost = True  # the link stays half open: no frame arrives after a lost one
             return
         self._inbox.put(lambda: self._receive(link, frame, delay))
 
@@ -125,8 +125,8 @@ class SwitchNetwork:
 
 
 class Switch:
-    """Who reaches whom. ``cut`` holds (from, to): nothing gets that way; ``slow`` is in seconds. ``refused`` counts how
-    often each was not let in."""
+    """State of the connections. ``cut``: pairs (from, to) without a connection in this direction; ``slow``: delay in
+    seconds; ``refused``: number of refused connections of each node."""
 
     def __init__(self) -> None:
         self.networks: dict[str, SwitchNetwork] = {}
@@ -146,13 +146,13 @@ class Switch:
                 self.cut |= {(address, other), (other, address)}
 
     def join(self, *groups: set[str]) -> None:
-        """Who is in a group together reaches each other, and nobody else does."""
+        """Connect only the members of the same group."""
         together = {(one, other) for group in groups for one in group for other in group}
         self.cut = {(one, other) for one in self.networks for other in self.networks if one != other} - together
         self._end_what_lost()
 
     def heal(self) -> None:
-        """Links that lost something end, as the keepalive of TCP sees to it."""
+        """Restore all connections. Links that lost a message end, as by TCP keepalive."""
         self.cut = set()
         self.slow.clear()
         self._end_what_lost()

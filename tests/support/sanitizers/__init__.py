@@ -1,1 +1,1 @@
-"""The C code of the tree under the sanitizers of the compiler: ``python -m tests.support.sanitizers``."""
+"""Runs of the C code under the compiler's sanitizers: ``python -m tests.support.sanitizers``."""

@@ -3,9 +3,9 @@
     python -m tests.support.sanitizers              all runs
     python -m tests.support.sanitizers thread       one of them
 
-A run has an interpreter that is linked with the sanitizer, and a compiler of its own comes first in PATH: whatever a
-test compiles, a module, a program or a library that is preloaded, is compiled for the sanitizer. What it finds ends the
-process, and the run. Ends with 1 when a run fails.
+A run has an interpreter linked with the sanitizer, and a compiler wrapper first in PATH: all modules, programs and
+preloaded libraries that a test compiles are compiled for the sanitizer. A finding ends the process and the run. The
+exit code is 1 if a run fails.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ STRICT = "halt_on_error=1:exitcode=66:abort_on_error=0"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """``options``: of the compiler."""
+    """A run. ``options``: those of the compiler."""
 
     options: tuple[str, ...]
     tests: tuple[str, ...]
 
     def under(self) -> list[str]:
-        """What the interpreter runs under: an older thread sanitizer needs addresses that are not random."""
+        """Return the prefix of the command: an older thread sanitizer needs addresses that are not randomized."""
         fixed = ["setarch", "-R"]
         is_thread = "-fsanitize=thread" in self.options and shutil.which("setarch") is not None
         return (
@@ -53,17 +53,18 @@ RUNS = {
     "thread": Run(("-fsanitize=thread",), (*MODULES, *PROGRAMS)),
 }
 ENVIRONMENT = {
-    # Memory that Python never gives back is not ours; a library that is preloaded comes before the sanitizer's.
+    # Leaks are not checked, because Python does not release all its memory; a preloaded library comes before the
+    # sanitizer's.
     "ASAN_OPTIONS": f"detect_leaks=0:verify_asan_link_order=0:detect_stack_use_after_return=1:{STRICT}",
     "UBSAN_OPTIONS": f"print_stacktrace=1:{STRICT}",
     "TSAN_OPTIONS": STRICT,
-    "PYTHONMALLOC": "malloc",  # so that each object has bounds
+    "PYTHONMALLOC": "malloc",  # so that each object is a separate allocation
     "TANDEMMQ_NO_FORK": "1",
 }
 
 
 def put_compiler(directory: Path, options: tuple[str, ...]) -> Path:
-    """Put ``cc`` and ``gcc`` into ``directory``, which add ``options``; the real one."""
+    """Put wrappers ``cc`` and ``gcc`` into ``directory``, which add ``options``; return the real compiler."""
     real = shutil.which("gcc") or shutil.which("cc")
     if real is None:
         raise SystemExit("no C compiler")
@@ -76,7 +77,7 @@ def put_compiler(directory: Path, options: tuple[str, ...]) -> Path:
 
 
 def put_interpreter(directory: Path, compiler: Path) -> Path:
-    """Put an interpreter with the packages of this one into ``directory``, made by ``compiler``."""
+    """Put an interpreter with the packages of this one into ``directory``, linked by ``compiler``."""
     (directory / "bin").mkdir()
     source, program = directory / "python.c", directory / "bin" / "python"
     source.write_text("#include <Python.h>\nint main(int n, char **a) { return Py_BytesMain(n, a); }\n")
@@ -91,7 +92,7 @@ def put_interpreter(directory: Path, compiler: Path) -> Path:
 
 
 def run(name: str) -> int:
-    """The exit code of pytest."""
+    """Run pytest; return its exit code."""
     wanted = RUNS[name]
     with tempfile.TemporaryDirectory(prefix=f"tandemmq-{name}-") as place:
         directory = Path(place)

@@ -1,4 +1,4 @@
-"""A plugin of pytest: compiles the modules in C and has them imported, before anything of the tree is."""
+"""A pytest plug-in that compiles and imports the C modules, before other modules of the tree are imported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.tree import ROOT
 
 def _import_all() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    directory = Path(tempfile.mkdtemp(prefix="tandemmq-sanitized-"))  # kept: reports name lines by the libraries
+    directory = Path(tempfile.mkdtemp(prefix="tandemmq-sanitized-"))  # kept, because reports refer to the libraries
     for path in settings["tool"]["hatch"]["build"]["hooks"]["custom"]["native"]:
         name = f"tandemmq.{path.removesuffix('.c').replace('/', '.')}"
         library = directory / f"{name}.so"

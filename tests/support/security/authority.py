@@ -1,4 +1,4 @@
-"""A certificate authority of a test's own, by openssl's commands."""
+"""A certificate authority for tests, with commands of openssl."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class Authority:
-    """Makes keys and certificates in a directory, by openssl's own commands."""
+    """Creates keys and certificates in a directory with commands of openssl."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self.directory = directory
@@ -29,7 +29,8 @@ class Authority:
         subprocess.run(["openssl", *arguments], check=True, capture_output=True)
 
     def certificate(self, name: str, *, at: str = "", password: str | None = None, days: int = 2) -> Path:
-        """A certificate for 127.0.0.1 with its key in the same file, in the file ``at`` if given."""
+        """Create a certificate for 127.0.0.1 with its key in the same file, in the file ``at`` if given; return its
+        path."""
         path = self.directory / f"{at or name}.pem"
         request, key, made = (self.directory / f"{name}.{end}" for end in ("csr", "key", "crt"))
         hidden = ["-nodes"] if password is None else ["-passout", f"pass:{password}"]
@@ -41,7 +42,7 @@ class Authority:
             "x509", "-req", "-in", str(request), "-CA", str(self.root), "-CAkey", str(self.key), "-days", str(days),
             "-copy_extensions", "copy", "-out", str(made),
         )  # fmt: skip
-        # As who renews a certificate does it: a new file in the place of the old one.
+        # Replaced like a renewed certificate: a new file in the place of the old one.
         whole = self.directory / f"{name}.whole"
         whole.write_bytes(made.read_bytes() + key.read_bytes())
         whole.rename(path)

@@ -1,4 +1,4 @@
-"""Passwords whose hash costs nothing: our own take 40 ms of CPU each, at each login."""
+"""Passwords with a cheap hash: the product's hash takes 40 ms of CPU at each login."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from tandemmq.broker.security.passwords import Hash
 
 
 def cheap(password: str) -> Hash:
-    """The hash of a password, as a users file may have it."""
+    """Return the hash of a password as in a users file."""
     made = Hash(2, 1, 1, b"s" * 16, bytes(32))
     return replace(made, digest=made._digest(password.encode()))

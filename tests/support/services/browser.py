@@ -1,4 +1,4 @@
-"""The browser of this machine, for pages that people open."""
+"""The browser of this machine, for tests of web pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VISITS_MAX = 10
 
 @pytest.fixture(scope="module")
 def browser(require_service: Callable[[object, str], None]) -> Iterator[Browser]:
-    """Started once for a module; each test opens what it wants in it."""
+    """Start a browser once for a module; each test opens its own pages."""
     require_service(importlib.util.find_spec("playwright"), "playwright is not installed")
     executable = next(filter(None, map(shutil.which, BROWSERS)), None)
     if executable is None and "ID=debian" not in Path("/etc/os-release").read_text():
@@ -30,7 +30,7 @@ def browser(require_service: Callable[[object, str], None]) -> Iterator[Browser]
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        # Its sandbox wants another user than root.
+        # Its sandbox does not run as root.
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
         started = playwright.chromium.launch(executable_path=executable, args=arguments)
         yield started
@@ -38,8 +38,8 @@ def browser(require_service: Callable[[object, str], None]) -> Iterator[Browser]
 
 
 def visit(page: Page, address: str) -> None:
-    """Load it with all its parts. Tests beside this one make networks of their own, and a browser gives up what it
-    is loading when the network changes: then it is loaded again."""
+    """Load a page with all its parts. Other tests create networks at the same time, and a browser aborts loads when the
+    network changes: then the page is loaded again."""
     given_up: list[str] = []
 
     def note(request: Request) -> None:

@@ -1,4 +1,4 @@
-"""Fixtures: each server once a session. What a test stops or pauses there, it starts or resumes."""
+"""Fixtures: each server runs once for a session. A test that stops or pauses it must start or resume it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The image of the broker, built once for all tests of a worker; tests/conftest.py gives them to one."""
+"""The image of the broker, built once for all tests of a worker; tests/conftest.py assigns them to one worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.acceptance.docker_image import Image, base_image, built, dema
 def broker_image(
     tmp_path_factory: pytest.TempPathFactory, require_service: Callable[[object, str], None]
 ) -> Iterator[Image]:
-    """Of this tree, as docker_image.py makes it."""
+    """Build the image of this tree (docker_image.py)."""
     demand_docker(require_service)
     with built(base_image(), tmp_path_factory.mktemp("context")) as image:
         yield image

@@ -1,9 +1,9 @@
-"""Kubernetes' API for Leases, small and faithful: over HTTPS, in this process, with what goes wrong on demand.
+"""A small model of Kubernetes' API for Leases: over HTTPS, in this process, with failures on demand.
 
-It keeps what the real one keeps (kubernetes/kubernetes, pkg/registry/coordination/lease): a replacement carries the
-`resourceVersion` that it rests on, and is a 409 when there is a newer one; times are MicroTimes with six digits;
-fields that the API does not know are refused, as with fieldValidation=Strict; numbers are numbers; who has no token
-is a 401, and without rights a 403.
+It follows the rules of the original (kubernetes/kubernetes, pkg/registry/coordination/lease): a replacement has the
+`resourceVersion` on which it is based, and gets a 409 if there is a newer one; times are MicroTimes with six digits;
+unknown fields are refused, as with fieldValidation=Strict; numbers must be numbers; a request without a token gets a
+401, without rights a 403.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SPEC: dict[str, type] = {
 
 
 class Refusal(Exception):
-    """Answered with a Status."""
+    """A refusal, which is sent as a Status."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         self.status = {
@@ -56,7 +56,7 @@ class Refusal(Exception):
 
 
 class KubernetesApi:
-    """The server: `server`, `token_file`, `ca_file` and `namespace` are what a client needs to know."""
+    """The server. A client needs `server`, `token_file`, `ca_file` and `namespace`."""
 
     namespace = "tests"
 
@@ -66,7 +66,9 @@ class KubernetesApi:
         self.may: set[str] = {"get", "create", "update"}
         self.token = uuid.uuid4().hex
         self.failing_with: int | None = None
-        self.loses_replies_to: set[str] = set()  # methods; what they ask is done, and the connection ends
+        self.loses_replies_to: set[str] = (
+            set()
+        )  # methods whose requests are executed, after which the connection ends without an answer
         self._answers = threading.Event()
         self._answers.set()
         self._version = 1000
@@ -78,7 +80,7 @@ class KubernetesApi:
         self._http.daemon_threads = True
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.ca_file, key)
-        # The handshake is the handler's thread's: a client that is slow there is in nobody's way.
+        # The handshake runs in the handler's thread, so that a slow client does not block others.
         self._http.socket = context.wrap_socket(self._http.socket, server_side=True, do_handshake_on_connect=False)
         self.server = f"https://127.0.0.1:{self._http.server_address[1]}"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
@@ -92,7 +94,7 @@ class KubernetesApi:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """It answers nobody; what was asked meanwhile is done afterwards."""
+        """Stop answering; requests made in the meantime are executed afterwards."""
         self._answers.clear()
         try:
             yield
@@ -107,7 +109,7 @@ class KubernetesApi:
         finally:
             self.failing_with = None
 
-    # What is asked
+    # Requests
 
     def answer(self, method: str, path: str, token: str | None, body: bytes) -> tuple[int, dict[str, Any]]:
         self._answers.wait()
@@ -174,13 +176,13 @@ class KubernetesApi:
         return 200, self._keep(lease)
 
     def _keep(self, lease: dict[str, Any]) -> dict[str, Any]:
-        self._version += 7  # of the whole cluster's counter, others take their share
+        self._version += 7  # the counter belongs to the whole cluster, so there are gaps
         lease["metadata"]["resourceVersion"] = str(self._version)
         self.leases[lease["metadata"]["name"]] = lease
         return copy.deepcopy(lease)
 
     def label(self, name: str, key: str, value: str) -> None:
-        """Somebody else changes the object, but not whose it is."""
+        """Change the object as another client, but not its holder."""
         with self._guard:
             lease = copy.deepcopy(self.leases[name])
             lease["metadata"].setdefault("labels", {})[key] = value
@@ -255,14 +257,14 @@ def _handler(api: KubernetesApi) -> type[BaseHTTPRequestHandler]:
         def handle(self) -> None:
             try:
                 super().handle()
-            except (OSError, ValueError):  # the client was killed, or does not trust us
+            except (OSError, ValueError):  # the client was killed, or does not trust the certificate
                 pass
 
     return Handler
 
 
 def make_certificate(certificate: Path, key: Path) -> None:
-    """One that is its own authority, for 127.0.0.1."""
+    """Create a self-signed certificate for 127.0.0.1."""
     subprocess.run(
         [
             *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),

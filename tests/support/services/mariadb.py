@@ -1,4 +1,4 @@
-"""MariaDB, started by the tests that need it."""
+"""A MariaDB server for tests."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _ROOT = "root"
 
 
 def programs() -> tuple[str, str] | None:
-    """The server, and what makes its tables; Debian keeps the server outside of a user's path."""
+    """Return the server program, and the program that creates its tables. On Debian the server is not in a user's
+    PATH."""
     path = "/usr/sbin:/usr/bin:/usr/local/bin"
     server, installer = shutil.which("mariadbd", path=path), shutil.which("mariadb-install-db", path=path)
     return (server, installer) if server and installer else None
 
 
 class MariaDB(ServerProcess):
-    """One server and one user, with a password."""
+    """A server with one user and a password."""
 
     user = user_for("mysql")
     login = (USER, PASSWORD)
@@ -31,7 +32,7 @@ class MariaDB(ServerProcess):
     def __init__(self) -> None:
         super().__init__()
         found = programs()
-        assert found is not None, "asked for before"
+        assert found is not None, "the fixture checks this before"
         self._server, installer = found
         self.data = self.directory / "data"
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
@@ -48,7 +49,7 @@ class MariaDB(ServerProcess):
             "--bind-address=127.0.0.1",
             "--skip-name-resolve",
             "--innodb-buffer-pool-size=16M",
-            "--innodb-flush-log-at-trx-commit=2",  # what was committed survives the process, not the machine
+            "--innodb-flush-log-at-trx-commit=2",  # commits survive the process, but not the machine
             "--performance-schema=OFF",
         ]
 
@@ -62,7 +63,7 @@ class MariaDB(ServerProcess):
         return False
 
     def sql(self, *statements: str, database: str | None = None) -> list[tuple[object, ...]]:
-        """Run statements as root, each committed; what the last returned."""
+        """Run statements as root, each committed; return the rows of the last one."""
         rows: list[tuple[object, ...]] = []
         connection = pymysql.connect(
             unix_socket=str(self.directory / "socket"),
@@ -78,19 +79,19 @@ class MariaDB(ServerProcess):
         return rows
 
     def end_sessions(self, database: str) -> None:
-        """Whoever is connected to this database is connected no more."""
+        """End all sessions of this database."""
         for (number,) in self.sql(f"SELECT id FROM information_schema.processlist WHERE db = '{database}'"):
-            with contextlib.suppress(pymysql.err.OperationalError):  # it has gone by itself
+            with contextlib.suppress(pymysql.err.OperationalError):  # it has ended by itself
                 self.sql(f"KILL {number}")
 
     def create_reader(self, user: str, database: str) -> None:
-        """A user, with the password of the other, who may read every table that there is."""
+        """Create a user, with the same password, who may read every existing table."""
         self.sql(
             f"CREATE USER '{user}'@'%' IDENTIFIED BY '{PASSWORD}'", f"GRANT SELECT ON `{database}`.* TO '{user}'@'%'"
         )
 
     def fresh(self, name: str) -> str:
-        """The SQLAlchemy URL of an empty database."""
+        """Create an empty database; return its SQLAlchemy URL."""
         self.sql(f"DROP DATABASE IF EXISTS `{name}`", f"CREATE DATABASE `{name}`")
         return self.url(name)
 

@@ -1,4 +1,4 @@
-"""Debian's mosquitto, with persistence, on a port of its own."""
+"""Debian's mosquitto, with persistence, on a free port."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ PROGRAM = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin:/us
 
 
 class Mosquitto(ServerProcess):
-    """It keeps what it promised over a kill, as far as it can: its file is written whenever something changed."""
+    """A mosquitto that writes its file after each change, so that it keeps its state after a kill as far as
+    possible."""
 
     def __init__(self, certificate: Path | None = None, password: tuple[str, str] | None = None) -> None:
-        """``certificate``: with its key behind it, for TLS; ``password``: of one user, and nobody else may come."""
+        """``certificate``: file with certificate and key, for TLS; ``password``: that of the only user."""
         self.user = user_for("mosquitto")
         super().__init__()
         settings = self.directory / "mosquitto.conf"

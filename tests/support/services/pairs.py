@@ -1,4 +1,4 @@
-"""A master and its standby over one directory, in processes of their own, and the URL that finds both."""
+"""A master and its standby with one directory, in separate processes, and the URL of both."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.support import forked
 
 
 class TandemMQ(server.TandemMQ):
-    """One that is forked."""
+    """A TandemMQ that is forked."""
 
     popen = forked.Popen
 
 
 @contextmanager
 def pair_in(directory: Path) -> Iterator[tuple[Server, Server]]:
-    """Both run until the end, whatever became of them meanwhile; the store is ``directory``/data."""
+    """Run both; end them in any state at the end. The store is ``directory``/data."""
     data = directory / "data"
     standby = TandemMQ(directory / "b", data=data, broker="b")
     with TandemMQ(directory / "a", data=data, broker="a") as master:

@@ -1,4 +1,4 @@
-"""PostgreSQL, started by the tests that need it."""
+"""A PostgreSQL server for tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ USER = "tandemmq"
 
 
 def programs() -> Path | None:
-    """Where Debian keeps initdb and postgres, which are in no path."""
+    """Return the directory of initdb and postgres, which are not in PATH on Debian."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     if found:
         return found[-1].parent
@@ -24,7 +24,7 @@ def programs() -> Path | None:
 
 
 class Postgres(ServerProcess):
-    """One cluster, one database and one user, with a password."""
+    """A cluster with one database and one user with a password."""
 
     user = user_for("postgres")
     login = (USER, PASSWORD)
@@ -32,7 +32,7 @@ class Postgres(ServerProcess):
     def __init__(self) -> None:
         super().__init__()
         self._bin = programs()
-        assert self._bin is not None, "asked for before"
+        assert self._bin is not None, "the fixture checks this before"
         secret = self.directory / "password"
         secret.write_text(PASSWORD)
         if self.user is not None:
@@ -62,14 +62,14 @@ class Postgres(ServerProcess):
         return False
 
     def kill(self) -> None:
-        # Children of a killed postmaster linger for a moment and keep the port; this asks it to abandon them at once.
+        # Children of a killed postmaster keep the port for a moment; this setting ends them at once.
         self.stop(signal.SIGQUIT)
 
     def conninfo(self, database: str) -> str:
         return f"host=127.0.0.1 port={self.port} user={USER} password='{PASSWORD}' dbname={database}"
 
     def sql(self, *statements: str, database: str = "postgres") -> list[tuple[object, ...]]:
-        """Run statements, each committed; what the last returned."""
+        """Run statements, each committed; return the rows of the last one."""
         import psycopg
 
         rows: list[tuple[object, ...]] = []
@@ -80,16 +80,16 @@ class Postgres(ServerProcess):
         return rows
 
     def end_sessions(self, database: str) -> None:
-        """Whoever is connected to this database is connected no more."""
+        """End all sessions of this database."""
         self.sql(f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{database}'")
 
     def create_reader(self, user: str, database: str) -> None:
-        """A user, with the password of the other, who may read every table that there is."""
+        """Create a user, with the same password, who may read every existing table."""
         self.sql(f"CREATE ROLE {user} LOGIN PASSWORD '{PASSWORD}'")
         self.sql(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {user}", database=database)
 
     def fresh(self, name: str) -> str:
-        """The SQLAlchemy URL of an empty database."""
+        """Create an empty database; return its SQLAlchemy URL."""
         self.sql(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)', f'CREATE DATABASE "{name}" TEMPLATE template0')
         return self.url(name)
 

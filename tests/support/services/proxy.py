@@ -1,4 +1,4 @@
-"""A door between a client and a server that can be shut: said, or not said."""
+"""A proxy between a client and a server that can be shut, with or without closing connections."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _CHUNK = 65_536
 
 class Way(enum.Enum):
     OPEN = "open"
-    SILENT = "silent"  # nothing is lost, as with a network that heals in time for TCP: what is sent arrives late
-    SWALLOWING = "swallowing"  # what is sent, either way, arrives nowhere; connections stay, and new ones are taken
+    SILENT = "silent"  # nothing is lost: data arrives late, as after a short network failure
+    SWALLOWING = "swallowing"  # data in both directions is dropped; connections stay, and new ones are accepted
     CUT = "cut"  # connections end at once and new ones are refused
 
 
 class Proxy:
-    """Forwards 127.0.0.1:`port` to another port, the way that `set` says.
+    """Forward 127.0.0.1:`port` to another port, in the mode that `set` chooses.
 
-    `asked` is called before anything that the client sent goes on to the server.
+    `asked` is called before data of the client is forwarded to the server.
     """
 
     def __init__(self, to_port: int, asked: Callable[[], object] = lambda: None) -> None:
@@ -65,7 +65,7 @@ class Proxy:
     def close(self) -> None:
         self._is_open = False
         self.set(Way.CUT)
-        # To close a socket wakes nobody who accepts on it.
+        # Closing a socket does not wake a thread in accept.
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()

@@ -1,4 +1,4 @@
-"""A server that a test starts for itself: on a free port of 127.0.0.1, in a directory of its own, gone afterwards."""
+"""A server process of a test: on a free port of 127.0.0.1, in a temporary directory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AT_REST = {"T", "t", "Z", "X"}  # stopped, traced, ended
 
 
 def user_for(name: str) -> str | None:
-    """Whom a server is to run as that refuses to be root; None: as ourselves."""
+    """Return the user for a server that refuses to run as root; None: the current user."""
     if os.geteuid() != 0:
         return None
     with contextlib.suppress(KeyError):
@@ -31,13 +31,13 @@ def user_for(name: str) -> str | None:
 
 
 class ServerProcess(ABC):
-    """Started, killed, paused and stopped as a test wants it; its data stay until `remove`."""
+    """A server that a test starts, kills, pauses and stops. Its data stay until `remove`."""
 
     user: str | None = None
 
     def __init__(self) -> None:
         self.port = free_port()
-        # Below /tmp: the user that the server runs as may not enter pytest's own directories.
+        # In /tmp, because the server's user has no access to pytest's directories.
         self.directory = Path(tempfile.mkdtemp(prefix=f"tandemmq-{type(self).__name__.lower()}-"))
         if self.user is not None:
             shutil.chown(self.directory, self.user)
@@ -46,25 +46,25 @@ class ServerProcess(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """What starts the server in the foreground."""
+        """Return the command that starts the server in the foreground."""
 
     @abstractmethod
     def answers(self) -> bool:
-        """It can be logged in to."""
+        """Return whether a login is possible."""
 
     @property
     def log(self) -> Path:
         return self.directory / "server.log"
 
     def run(self, command: list[str], environment: dict[str, str] | None = None) -> None:
-        """A command of the server's, as its user."""
+        """Run a command of the server's package, as the server's user."""
         done = subprocess.run(
             command, user=self.user, capture_output=True, text=True, check=False, cwd=self.directory, env=environment
         )
         assert done.returncode == 0, f"{command}: {done.stdout[-2000:]} {done.stderr[-2000:]}"
 
     def start(self, environment: dict[str, str] | None = None) -> None:
-        """Returns when it answers."""
+        """Start the server; return when it answers."""
         assert self.process is None, "one at a time"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -85,7 +85,7 @@ class ServerProcess(ABC):
             time.sleep(_PAUSE_SECONDS)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """End it; nothing happens when it does not run."""
+        """End the server; does nothing if it does not run."""
         self.resume()
         process, self.process = self.process, None
         if process is None:
@@ -102,19 +102,19 @@ class ServerProcess(ABC):
                 os.kill(child, signal.SIGKILL)
 
     def kill(self) -> None:
-        """As if its machine had lost power."""
+        """End the server like a power loss of its machine."""
         self.stop(signal.SIGKILL)
 
     def pause(self) -> None:
-        """It and its children stand still, connections stay. On return no thread of theirs does anything any more: a
-        signal has not arrived yet when ``kill`` returns, and a thread that runs answers one question more."""
-        assert self.process is not None, "what does not run cannot be paused"
+        """Stop the server and its children; connections stay. On return all their threads are stopped: when ``kill``
+        returns, the signal may not have arrived yet, and a running thread could still answer a request."""
+        assert self.process is not None, "only a running server can be paused"
         self._paused = _family(self.process.pid)
         for pid in self._paused:
             os.kill(pid, signal.SIGSTOP)
         until = time.monotonic() + END_SECONDS_MAX
         while any(not thread_states(pid) <= _AT_REST for pid in self._paused):
-            assert time.monotonic() < until, f"{self.command()[0]} does not stand still"
+            assert time.monotonic() < until, f"{self.command()[0]} does not stop"
             time.sleep(0.001)
 
     def resume(self) -> None:
@@ -129,7 +129,7 @@ class ServerProcess(ABC):
 
 
 def thread_states(pid: int) -> set[str]:
-    """The states that the threads of a process are in, as proc(5) calls them; none of those that ended meanwhile."""
+    """Return the states of a process's threads, as in proc(5), without threads that have ended in the meantime."""
     states: set[str] = set()
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -139,7 +139,7 @@ def thread_states(pid: int) -> set[str]:
 
 
 def _family(pid: int) -> list[int]:
-    """A process and its descendants, the eldest first."""
+    """Return a process and its descendants, the oldest first."""
     found = [pid]
     for member in found:
         with contextlib.suppress(OSError):

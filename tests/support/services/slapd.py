@@ -1,4 +1,4 @@
-"""An OpenLDAP server of one's own, Debian's package `slapd`: two users, three groups, who sees what must bind."""
+"""An OpenLDAP server for tests, Debian's package `slapd`, with two users and three groups. Reading needs a bind."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Slapd(ServerProcess):
         return f"ldap://127.0.0.1:{self.port}"
 
     def prepare(self) -> None:
-        """Fill it, before it starts."""
+        """Fill the directory, before the start."""
         (self.directory / "data").mkdir()
         settings = self.directory / "slapd.conf"
         settings.write_text(

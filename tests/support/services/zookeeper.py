@@ -22,14 +22,14 @@ LOSS_SECONDS_MAX = 30.0
 
 
 class ZooKeeperServer(ServerProcess):
-    """One server. Started again after `kill`, it knows what it knew. ``host`` is where clients find it."""
+    """One server. After `kill` and `start` it has its data again. ``host``: its address for clients."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         super().__init__()
         self.host = host
-        self.peers: list[ZooKeeperServer] = []  # of an ensemble, itself included; alone without
+        self.peers: list[ZooKeeperServer] = []  # members of the ensemble, including this one; empty for a single server
         self.quorum_port, self.election_port = free_port(), free_port()
-        self.ways: dict[int, int] = {}  # to the quorum ports of its peers, where it does not reach them by these
+        self.ways: dict[int, int] = {}  # quorum port of a peer -> port of a proxy to it
 
     @property
     def hosts(self) -> str:
@@ -56,29 +56,29 @@ class ZooKeeperServer(ServerProcess):
         ]
 
     def empty(self) -> None:
-        """What it knew is gone, as on a disk that was replaced. It does not run."""
-        assert self.process is None, "a server that runs writes it again"
+        """Delete its data, as on a replaced disk. It must not run."""
+        assert self.process is None, "a running server writes its data again"
         shutil.rmtree(self.directory / "data")
 
     def back_up(self) -> Path:
-        """A copy of what it knows. It does not run."""
-        assert self.process is None, "a server that runs writes it"
+        """Copy its data; return the copy. It must not run."""
+        assert self.process is None, "a running server writes its data"
         backup = self.directory / "backup"
         shutil.rmtree(backup, ignore_errors=True)
         shutil.copytree(self.directory / "data", backup)
         return backup
 
     def restore(self, backup: Path) -> None:
-        """It knows again what it knew then."""
+        """Restore its data from a copy."""
         self.empty()
         shutil.copytree(backup, self.directory / "data")
 
     def answers(self) -> bool:
-        # Of an ensemble none serves before there is a majority: the first is not waited for.
+        # No server of an ensemble serves before there is a majority, so there is no wait for the first one.
         return self.is_serving() or any(peer.process is None for peer in self.peers)
 
     def is_serving(self, as_what: str = "Mode:") -> bool:
-        """It has a majority behind it; `as_what` may be "Mode: leader"."""
+        """Return whether it serves with a majority; `as_what` may be "Mode: leader"."""
         try:
             with socket.create_connection((self.host, self.port), ANSWER_SECONDS_MAX) as peer:
                 peer.sendall(b"srvr")
@@ -91,10 +91,10 @@ class ZooKeeperServer(ServerProcess):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """It does not answer, and hangs up on nobody: what a dead network looks like."""
+        """Stop answering without closing connections, like a dead network."""
         self.pause()
-        assert self.process is not None, "what is paused runs"
-        os.waitpid(self.process.pid, os.WUNTRACED)  # until all its threads stand still
+        assert self.process is not None, "only a running server can be paused"
+        os.waitpid(self.process.pid, os.WUNTRACED)  # wait until all its threads are stopped
         try:
             yield
         finally:
@@ -102,19 +102,19 @@ class ZooKeeperServer(ServerProcess):
 
 
 def end_session(session: ZooKeeperSession, server: ZooKeeperServer) -> None:
-    """Another connection with the session's number and password closes it under its owner."""
+    """Close a session by another connection with its number and password."""
     from kazoo.client import KazooClient
 
     thief = KazooClient(server.hosts, client_id=session._client.client_id, timeout=session.timeout_seconds)
     thief.start()
     thief.stop()
     thief.close()
-    assert session._lost.wait(LOSS_SECONDS_MAX), "its owner learns of it"
+    assert session._lost.wait(LOSS_SECONDS_MAX), "the owner of the session is informed"
 
 
 @contextmanager
 def zookeeper(require_service: Callable[[object, str], None]) -> Iterator[ZooKeeperServer]:
-    """A server that runs, for as long as the fixture that asks."""
+    """Run a server."""
     require_service(JAR.exists() and shutil.which("java"), WANT)
     server = ZooKeeperServer()
     try:
@@ -130,7 +130,7 @@ def zookeeper_ensemble(
     size: int = 3,
     prepare: Callable[[list[ZooKeeperServer]], object] = lambda servers: None,
 ) -> Iterator[list[ZooKeeperServer]]:
-    """So many servers that elect a leader among themselves; `prepare` sees them before they start."""
+    """Run an ensemble of ``size`` servers; `prepare` is called with them before the start."""
     require_service(JAR.exists() and shutil.which("java"), WANT)
     servers = [ZooKeeperServer() for _ in range(size)]
     prepare(servers)

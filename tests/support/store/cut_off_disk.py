@@ -1,4 +1,4 @@
-"""The system's disk, until it is cut off."""
+"""A disk that is cut off at a given call."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ CALLS = ("open", "pwrite", "fsync", "fdatasync", "link", "unlink", "replace", "f
 
 
 class CutOffDisk:
-    """The ``at``-th call that changes or opens something, and all after it, fail; a write is half done then. 0: none
-    does. ``count`` has them all."""
+    """The system's disk. The ``at``-th call that changes or opens a file, and all later ones, fail; a failed write is
+    half done. 0: no call fails. ``count``: number of calls."""
 
     def __init__(self, at: int = 0) -> None:
         self.at = at

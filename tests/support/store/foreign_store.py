@@ -1,7 +1,7 @@
-"""A store as ActiveMQ would leave it, and what it would deliver from it: a model of KahaDB, for tests.
+"""A model of KahaDB for tests: a store as ActiveMQ leaves it, and the messages that ActiveMQ would deliver from it.
 
-Commands go into journal files of a few records; ``checkpoint`` writes db.data; ``collect`` removes files that hold
-nothing live at that checkpoint, whatever else they tell: that is what the defects of KahaDB do.
+Commands are written to journal files of a few records; ``checkpoint`` writes db.data; ``collect`` removes files without
+live messages at that checkpoint, even if other records in them are needed: these are KahaDB's defects.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Held:
     next_sequence: int = 0
     messages: dict[str, Stored] = field(default_factory=dict)
     pending: dict[str, set[str]] = field(default_factory=dict)  # subscription -> ids
-    records: dict[str, tuple[int, int]] = field(default_factory=dict)  # where a subscription's record stands
+    records: dict[str, tuple[int, int]] = field(default_factory=dict)  # position of a subscription's record
     commands: dict[str, bytes] = field(default_factory=dict)
 
     def in_order(self) -> list[Stored]:
@@ -65,7 +65,7 @@ class Held:
 
 
 class ForeignStore:
-    """``prioritized`` destinations deliver by priority. Every call is one record, applied as ActiveMQ does."""
+    """``prioritized``: destinations that deliver by priority. Every call writes one record, applied as in ActiveMQ."""
 
     def __init__(
         self,
@@ -79,11 +79,11 @@ class ForeignStore:
         self.directory = directory
         self.records_per_file = records_per_file
         self.prioritized = prioritized
-        self.frame = frame  # the body of every message, in the version ``openwire``
+        self.frame = frame  # body of every message, in the version ``openwire``
         self.openwire = openwire
         self.held: dict[Destination, Held] = {}
         self.open: dict[str, list[tuple[tuple[int, int], int, AddMessage | RemoveMessage]]] = {}
-        self.prepared: dict[str, tuple[int, int]] = {}  # transaction -> where its Prepare stands
+        self.prepared: dict[str, tuple[int, int]] = {}  # transaction -> position of its Prepare
         self.outcomes: list[tuple[tuple[int, int], tuple[int, int]]] = []  # (last operation, its outcome)
         self.files: dict[int, bytearray] = {}
         self.count = 0
@@ -241,7 +241,7 @@ class ForeignStore:
     # ---- db.data
 
     def checkpoint(self) -> None:
-        """Write db.data as of now."""
+        """Write db.data with the current state."""
         operations = [where for open_ in self.open.values() for where, _, _ in open_]
         image = Image()
         image.metadata(last_update=self.last, in_progress=min(operations, default=None), openwire=self.openwire)
@@ -252,7 +252,8 @@ class ForeignStore:
         image.put(leaf(sorted(entries)), 1)
         image.write(self.directory)
         self.needed = {where[0] for where in (*operations, *self.prepared.values())}
-        # Without those, ActiveMQ itself, which replays from the first open operation on, would be in doubt again.
+        # Without these files ActiveMQ itself would have the transactions in doubt again, because it replays from the
+        # first open operation.
         first = min(operations, default=self.last)
         self.needed |= {outcome[0] for where, outcome in self.outcomes if where >= first}
         for held in self.held.values():
@@ -299,10 +300,10 @@ class ForeignStore:
             if file < max(self.needed) and file not in self.needed:
                 (self.directory / f"db-{file}.log").unlink(missing_ok=True)
 
-    # ---- the truth
+    # ---- the expected content
 
     def deliverable(self) -> dict[str, list[str]]:
-        """Owner in words -> message ids in order; the empty ones left out."""
+        """Return owner as text -> message ids in order, without empty owners."""
         found: dict[str, list[str]] = {}
         for destination, held in self.held.items():
             if not destination.is_topic:

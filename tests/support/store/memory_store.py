@@ -1,9 +1,9 @@
-"""A store that forgets: the contract of ``store.store.Store`` in memory, for tests of what stands above the store.
+"""A store without a disk: the contract of ``store.store.Store`` in memory, for tests of the layers above the store.
 
-What is appended in one turn of the loop comes back in the next, in order, as one batch. Order keys grow as those of
-a journal do, so whatever holds on the real store's operations holds here: pages, atomic operations, prepared
-transactions, owners. It never touches a disk, and nothing outlives the object but what ``owners`` and ``prepared``
-tell an engine that is started on it later.
+Operations appended in one turn of the loop come back in the next, in order, as one batch. Order keys increase like
+those of a journal, so the rules for operations are those of the real store: pages, atomic operations, prepared
+transactions, owners. The state is only in the object: ``owners`` and ``prepared`` return it to an engine that is
+started with it later.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from tandemmq.store.state.copies import Copies
 from tandemmq.store.state.keys import rank_of, terms_of
 from tandemmq.store.writer.space import StoreFull
 
-# Above this many on their way producers are asked to wait.
+# With more pending operations than this producers must wait.
 PENDING_OPERATIONS_MAX = 20_000
-# Above this much held a message is not taken.
+# With more content than this a message is refused.
 BYTES_MAX = 1 << 30
-# Of what an owner held that ended, in one turn of the loop
+# Number of messages of ended owners that are removed in one turn of the loop.
 LET_GO_AT_ONCE = 256
 _RECORD_OVERHEAD = 5
 _DEFAULTS = StoreSettings()
 
 
 def _is_never_forgotten(add: AddMessage) -> bool:
-    """Its audit knows all that came: what it does not know is held nowhere."""
+    """Return whether the audit knows all messages, so that a message it does not know is stored nowhere."""
     return False
 
 
@@ -71,16 +71,16 @@ class MemoryStore:
         self._engine: Engine | None = None
         self._turn: list[Operation] = []
         self.handed_over = 0  # operations so far
-        self.appended: list[Operation] | None = None  # from when a test sets it
+        self.appended: list[Operation] | None = None  # None until a test sets it
         self._location = 0
         self._began_at = 0
         self._owners: dict[int, Owner] = {}
         self._messages: dict[int, SortedDict] = {}  # owner -> order key -> PagedMessage
-        self._ended: list[SortedDict] = []  # as those, of owners that ended
+        self._ended: list[SortedDict] = []  # messages of ended owners
         self._queues: dict[Destination, int] = {}
         self._subscriptions: dict[tuple[Destination, str], int] = {}
         self._prepared: dict[str, PrepareTransaction] = {}
-        self._withheld: dict[int, set[int]] = {}  # owner -> order keys of what a prepared transaction removes
+        self._withheld: dict[int, set[int]] = {}  # owner -> order keys of messages that a prepared transaction removes
         self.taken: Counter[str] = Counter()
         self._next_owner = 1
         self._connections = ConnectionUsers()
@@ -88,14 +88,15 @@ class MemoryStore:
         self._audit.user_of = self._connections.user
 
     def start(self, engine: Engine) -> None:
-        """Begin to serve ``engine``; what another engine had under way is done first, and not reported."""
+        """Begin to serve ``engine``. Pending operations of another engine are done first, and not reported."""
         self._apply_turn()
         self.taken.clear()
         self._began_at = self._location
         self._engine = engine
 
     def owners(self) -> list[Owner]:
-        """Every queue and durable subscription with what it holds now, but for what a prepared transaction removes."""
+        """Return all queues and durable subscriptions with their current content, without messages that a prepared
+        transaction removes."""
         found = []
         for owner in self._owners.values():
             messages = self._messages[owner.id]
@@ -118,11 +119,11 @@ class MemoryStore:
         return found
 
     def connections(self) -> list[tuple[str, str]]:
-        """As ``Store.connections``."""
+        """Like ``Store.connections``."""
         return self._connections.pairs()
 
     def prepared(self) -> list[PreparedTransaction]:
-        """The transactions that are prepared now: in doubt until EndTransaction."""
+        """Return the transactions that are prepared now: in doubt until EndTransaction."""
         found = []
         known = {owner.id: owner.destination for owner in self.owners()}
         for prepare in self._prepared.values():
@@ -134,7 +135,7 @@ class MemoryStore:
         return found
 
     def user_balance(self, user: str) -> int:
-        """As ``Store.user_balance``: counted anew each time."""
+        """Like ``Store.user_balance``, computed at each call."""
         sizes = {
             held.location: held.size
             for messages in (*self._messages.values(), *self._ended)
@@ -147,7 +148,7 @@ class MemoryStore:
         return sum(sizes.values()) - self.taken[user]
 
     def may_speak(self) -> bool:
-        """This memory is not shared."""
+        """Return True, because this memory is not shared."""
         return True
 
     def take_reports(self) -> bool:
@@ -155,17 +156,17 @@ class MemoryStore:
         return False
 
     def check_fence_soon(self) -> None:
-        """There is no fence to check."""
+        """Do nothing: there is no fence."""
 
     def queue(self, destination: Destination) -> int:
-        """The owner id of a queue, a new one if it was never seen."""
+        """Return the owner id of a queue, a new one if it is unknown."""
         found = self._queues.get(destination)
         if found is None:
             found = self._queues[destination] = self._add_owner(destination)
         return found
 
     def subscription(self, client_id: str, name: str, destination: Destination) -> int:
-        """The owner id of a durable subscription, a new one if there is none of that name (or it was removed)."""
+        """Return the owner id of a durable subscription, a new one if it does not exist (any more)."""
         key = destination, subscription_key(client_id, name)
         found = self._subscriptions.get(key)
         if found is None:
@@ -182,8 +183,8 @@ class MemoryStore:
     def append(self, operation: Operation) -> None:
         """Hand over one operation; it comes back through ``Engine.durable`` in the next turn.
 
-        Raises StoreFull for an AddMessage beyond the bound. Atomic ones are always taken: they are rare and bounded,
-        and most of them are dead letters that only move.
+        Raises StoreFull for an AddMessage above the limit. Atomic operations are always accepted: they are rare and
+        bounded, and most of them only move dead letters.
         """
         if type(operation) is AddMessage and self.bytes + len(operation.payload) > self.bytes_max:
             raise StoreFull(self._full())
@@ -199,17 +200,17 @@ class MemoryStore:
             self.is_congested = True
 
     def is_of_former_term(self, owner: int, order_key: int) -> bool:
-        """Whether it was there when the engine began that it works for."""
+        """Return whether the message was there at the start of the current engine."""
         return order_key >> 32 <= self._began_at
 
     @property
     def is_full(self) -> bool:
-        """Whether the bound is reached: then no transaction is committed that would store something."""
+        """Return whether the limit is reached: then no transaction that stores messages is committed."""
         return self.bytes >= self.bytes_max
 
     @property
     def full_reason(self) -> str:
-        """Why it is full, in a sentence; empty while it is not."""
+        """Return why the store is full, as a sentence; empty if it is not."""
         return self._full() if self.is_full else ""
 
     def _full(self) -> str:
@@ -260,19 +261,19 @@ class MemoryStore:
             for order_key, count in operation.counts.items():
                 messages = self._messages.get(operation.owner, {})
                 held = messages.get(order_key)
-                if held is not None:  # pages have what was there before
+                if held is not None:  # pages contain earlier messages
                     message = altered(held.message, redelivery_counter=count)
                     messages[order_key] = PagedMessage(order_key, held.location, held.size, message)
         elif isinstance(operation, AddConnection):
             self._location += len(operation.payload) + _RECORD_OVERHEAD
             self._connections.know([operation.pair])
         else:
-            assert isinstance(operation, AddSubscription), "every kind of operation is known"
+            assert isinstance(operation, AddSubscription), "unknown operation"
             self._location += len(operation.payload) + _RECORD_OVERHEAD
             self._describe(operation)
 
     def _forget(self, owner: Owner) -> None:
-        """Its name is free at once."""
+        """Remove an owner; its name is free at once."""
         if owner.subscription_name is None:
             del self._queues[owner.destination]
         else:
@@ -280,7 +281,7 @@ class MemoryStore:
             del self._subscriptions[owner.destination, subscription_key(owner.client_id, owner.subscription_name)]
 
     def _let_go(self) -> None:
-        """A piece of what owners held that ended; the rest in the next turns."""
+        """Remove some messages of ended owners; the rest is removed in the next turns."""
         messages = self._ended[-1]
         for _ in range(min(LET_GO_AT_ONCE, len(messages))):
             self.bytes -= messages.popitem()[1].size
@@ -337,7 +338,7 @@ class MemoryStore:
         if prepare is None:
             return
         self._location += len(end.payload) + _RECORD_OVERHEAD
-        place = self._location << 32  # behind every message that was added before
+        place = self._location << 32  # after every message added before
         for number, part in enumerate(prepare.operations):
             if isinstance(part, RemoveMessage):
                 self._end_removal(part, end)
@@ -353,7 +354,7 @@ class MemoryStore:
 
     def _end_removal(self, remove: RemoveMessage, end: EndTransaction) -> None:
         messages = self._messages.get(remove.owner)
-        if messages is None:  # the owner is gone with all it held
+        if messages is None:  # the owner and its messages are removed
             return
         self._withheld[remove.owner].discard(remove.order_key)
         if end.is_commit:
@@ -363,8 +364,8 @@ class MemoryStore:
             end.returned.append((remove.owner, messages[remove.order_key]))
 
     def _owners_at_end(self, add: AddMessage) -> tuple[int, ...]:
-        """The owners that get a prepared message when it becomes visible: as in a replay, all that exist by then but
-        those that were left out. A queue that was removed meanwhile begins anew."""
+        """Return the owners that get a prepared message when it becomes visible: as in a replay, all that exist then
+        except those left out. A queue that was removed in the meantime begins again."""
         destination = add.message.destination
         if not destination.is_topic:
             return (self.queue(destination),)

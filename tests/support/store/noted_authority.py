@@ -1,4 +1,4 @@
-"""An authority that notes what it is asked and told, in one list with what the disk did."""
+"""An authority that records its calls, in one list with the calls of the disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tandemmq.store.records.headers import SetHeader
 
 
 class Told(NamedTuple):
-    """A batch, as ``wrote`` gave it."""
+    """A batch, as passed to ``wrote``."""
 
     file: int
     offset: int
@@ -20,12 +20,13 @@ class Told(NamedTuple):
 
 
 class NotedAuthority:
-    """Asks another one; ``steps`` are words, such as a NotingDisk's. ``on_settle`` is called before it is asked."""
+    """Calls another authority. ``steps``: descriptions of calls, like those of a NotingDisk. ``on_settle``: called
+    before the call of settle."""
 
     def __init__(self, other: Authority, steps: list[str]) -> None:
         self.steps = steps
         self.told: list[Told] = []
-        self.ends: dict[int, int] = {}  # of sealed files
+        self.ends: dict[int, int] = {}  # ends of sealed files
         self.settled: list[tuple[int, int, bool]] = []
         self.files: Callable[[], tuple[int, ...]] = tuple
         self.on_settle: Callable[[], object] = lambda: None
@@ -78,7 +79,7 @@ class NotedAuthority:
 
     @property
     def written(self) -> tuple[int, int]:
-        """The end of the journal, by what was told last."""
+        """Return the end of the journal by the last call."""
         return self.told[-1].file, self.told[-1].end
 
     @property

@@ -1,4 +1,4 @@
-"""A disk that notes what happens to the files of a journal, in the order in which it does."""
+"""A disk that records the calls on the files of a journal, in order."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tandemmq.journal.files import file_id
 
 
 class NotingDisk:
-    """The system's disk, or another one; notes what is written to, synced and looked for among the journal's files."""
+    """The system's disk, or another one; records the writes, syncs and stats of journal files."""
 
     def __init__(self, disk: Any = os) -> None:
         self._disk = disk
         self.steps: list[str] = []
-        self.on_stat: Callable[[], None] = lambda: None  # these are called before files of a journal are
+        self.on_stat: Callable[[], None] = lambda: None  # called before a stat of a journal file
         self.on_write: Callable[[], None] = lambda: None
         self._files: dict[int, int] = {}
         self._directories: set[int] = set()

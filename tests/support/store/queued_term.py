@@ -1,4 +1,4 @@
-"""A real store whose turns go through the journal's CommitQueue where they can, as in a compiled broker."""
+"""A real store whose turns use the journal's CommitQueue when possible, as in a compiled broker."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.support.store.store_harness import SMALL, Term
 
 
 class QueuedTerm(Term):
-    """The loop looks at descriptors before anything else: what comes by a call is as late as it can be."""
+    """The loop checks descriptors first, so that results by a call come as late as possible."""
 
-    _readers: Mapping[int, Callable[[], object]] = {}  # none where the journal has no queue
+    _readers: Mapping[int, Callable[[], object]] = {}  # empty if the journal has no queue
 
     @classmethod
     def opened(cls, directory: str, **settings: object) -> QueuedTerm:
-        """One whose storage thread is in the queue, and stays there: no checkpoint is under way that would end."""
+        """Open a term whose storage thread is in the queue and stays there, because no checkpoint is running."""
         still = replace(SMALL, fence_check_interval=3600.0, clock_mark_interval=3600.0, **settings)  # type: ignore[arg-type]
         term = cls(directory, settings=still)
         for done in term.store.checkpoint():
@@ -27,13 +27,13 @@ class QueuedTerm(Term):
         return term
 
     def wait_open(self) -> None:
-        """Until a message has gone through the queue, and the next turn will, too."""
+        """Wait until a message has passed through the queue, and the next turn will, too."""
         for _ in range(1000):
             before = self.served
             self.add_durably(1)
             if self.served > before:
                 return
-        raise AssertionError("nothing goes through the queue")
+        raise AssertionError("no turn passes through the queue")
 
     @property
     def submissions(self) -> Submissions:
@@ -43,7 +43,7 @@ class QueuedTerm(Term):
 
     @property
     def served(self) -> int:
-        """How many batches went through the queue and came back."""
+        """Return the number of batches that passed through the queue and came back."""
         return self.submissions._completed
 
     @property
@@ -61,7 +61,7 @@ class QueuedTerm(Term):
         return bool(self._readers)
 
     def look(self) -> None:
-        """At the descriptors, once."""
+        """Check the descriptors once."""
         for fd in select.select(list(self._readers), [], [], 0)[0]:
             self._readers[fd]()
 

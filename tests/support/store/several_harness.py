@@ -1,4 +1,4 @@
-"""Several real stores in a directory, driven by a test instead of an event loop."""
+"""Several real stores in a directory, run by a test instead of an event loop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def standbys(
 
 
 class SeveralTerm(Term):
-    """One epoch of one broker over several stores."""
+    """One epoch of one broker with several stores."""
 
     several: SeveralStores
 
@@ -77,7 +77,7 @@ class SeveralTerm(Term):
         self.several.start(self)
 
     def add_message(self, message: Message) -> AddMessage:
-        """Hand over a message."""
+        """Append a message."""
         operation = AddMessage(
             message, (self.store.queue(message.destination),), encode_add(message, encode_message(message))
         )
@@ -91,14 +91,14 @@ class SeveralTerm(Term):
         transaction: TransactionId | None = None,
         kind: BodyKind = BodyKind.BYTES,
     ) -> AddMessage:
-        """A message as a part of something, not handed over."""
+        """Return the operation of a message as a part of another one, without appending it."""
         message = self.message(destination, body)
         message.body_kind = kind
         payload = encode_add(message, encode_message(message), transaction)
         return AddMessage(message, () if destination.is_topic else (self.store.queue(destination),), payload)
 
     def removing(self, added: AddMessage, transaction: TransactionId | None = None) -> RemoveMessage:
-        """The removal of a message as a part of something, not handed over."""
+        """Return the removal of a message as a part of another operation, without appending it."""
         message = added.message
         return RemoveMessage(
             added.owners[0],
@@ -110,7 +110,7 @@ class SeveralTerm(Term):
         )
 
     def committing(self, operations: Sequence[AddMessage | RemoveMessage], identity: LocalTransactionId) -> Atomic:
-        """Hand over a transaction, as an engine does at COMMIT."""
+        """Append a transaction, as an engine does at COMMIT."""
         atomic = Atomic(operations, encode_commit(identity))
         self.store.append(atomic)
         return atomic

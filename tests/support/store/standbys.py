@@ -1,4 +1,4 @@
-"""Brokers that stand by, and promotions step by step."""
+"""Standbys, and promotions step by step."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tests.support.store.store_harness import SMALL
 def standby_of(
     directory: str, broker: str = "b", settings: StoreSettings = SMALL, *, disk: object = os, **others: Any
 ) -> Standby:
-    """A broker beside the master of this directory."""
+    """Return a standby for this directory."""
     return Standby(directory, f"{directory}/index", broker, settings, disk=cast(Disk, disk), **others)
 
 
 def follow_to_end(standby: Standby) -> None:
-    """Follow a master that goes on removing files: what is removed while it is read ends that reading."""
+    """Follow a master that continues to remove files: the removal of a file during a read ends this read."""
     standby.follow()
     while not standby.follower.has_caught_up:
         standby.follow()
 
 
 def begin(standby: Standby, **options: Any) -> Store:
-    """Write the header of a promotion that has put up its fence and has read; nobody runs its loop."""
+    """Write the header of a promotion that has published its fence and read the journal; no loop runs."""
     return standby.begin(
         has_proof=lambda: True,
         call_soon=lambda _: None,
@@ -39,14 +39,14 @@ def begin(standby: Standby, **options: Any) -> Store:
 
 
 def fence_and_die(directory: str, broker: str, settings: StoreSettings = SMALL) -> None:
-    """Begin a promotion that comes to nothing: its fence stands there without a header."""
+    """Begin a promotion that ends after its fence, without a header."""
     standby = standby_of(directory, broker, settings)
     standby.fence(lambda: True)
     standby.close()
 
 
 def publish_next(directory: str, broker: str = "b") -> None:
-    """Make the file behind the last, as another master does."""
+    """Create the file after the last one, as another master does."""
     files = JournalFiles(directory)
     files.prepare(broker, 4096)
     files.publish(broker, files.list()[-1] + 1)

@@ -1,4 +1,4 @@
-"""A real store in a directory, driven by a test instead of an event loop."""
+"""A real store in a directory, run by a test instead of an event loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tandemmq.store.store import Store, Watching
 from tandemmq.store.threads import OS_THREADS, Threads
 
 KIB = 1024
-# No checkpoint comes by itself: not by the clock, nor because this machine is slow for a moment.
+# No automatic checkpoints: neither by time, nor because the machine is slow for a moment.
 SMALL = StoreSettings(
     journal_max_file_length=64 * KIB,
     checkpoint_interval=3600.0,
@@ -29,11 +29,11 @@ SMALL = StoreSettings(
     failover_budget=3600.0,
     fence_check_interval=0.05,
 )
-# Nothing moves by itself: what stands where is the test's.
+# No automatic compaction: the test controls the positions.
 STILL = StoreSettings(
     journal_max_file_length=64 * KIB, checkpoint_interval=3600.0, fence_check_interval=0.01, enable_compaction=False
 )
-# Each checkpoint reclaims what it can, and nothing is moved.
+# Each checkpoint reclaims files, without compaction.
 RESTLESS = StoreSettings(
     journal_max_file_length=64 * KIB, checkpoint_records=60, cleanup_interval=0.0, fence_check_interval=0.01,
     enable_compaction=False,
@@ -43,7 +43,8 @@ Done = TypeVar("Done", bound=Operation)
 
 
 class Term:
-    """One epoch of one broker: its store, and what came back from it. ``watching``: what the store is started with."""
+    """One epoch of one broker: its store, and the completed operations. ``watching``: argument for the start of the
+    store."""
 
     watching: Watching | None = None
     threads: Threads = OS_THREADS
@@ -53,7 +54,7 @@ class Term:
 
     @classmethod
     def of(cls, standby: Standby, threads: Threads = OS_THREADS) -> Term:
-        """The term of one that stood by before, on these threads."""
+        """Return the term of a former standby, on these threads."""
         term = cls.__new__(cls)
         term._begin(standby, threads)
         return term
@@ -62,7 +63,7 @@ class Term:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """It ends in order, or as if it were killed when the test failed."""
+        """Stop normally, or like a kill if the test failed."""
         self.close() if kind is None else self.crash()
 
     def _begin(self, standby: Standby, threads: Threads = OS_THREADS) -> None:
@@ -88,7 +89,7 @@ class Term:
         self.store.start(self, self.watching)
         self.sequence = 0
 
-    # the engine's part
+    # methods of the engine
 
     def durable(self, operations: list[Operation]) -> None:
         self.durable_operations += operations
@@ -99,19 +100,19 @@ class Term:
     def _on_lost(self, error: BaseException) -> None:
         self.lost = error
 
-    # the loop's part
+    # methods of the loop
 
     def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
         (self.later if seconds else self.turn).append(function)
 
     def end_turn(self) -> None:
-        """And some time after it."""
+        """End the turn, and let some time pass."""
         turn, self.turn[:], self.later[:] = self.turn + self.later, [], []
         for function in turn:
             function()
 
     def step(self) -> None:
-        """A turn, and what comes first within a moment."""
+        """Run one turn, and the first event within a moment."""
         self.end_turn()
         try:
             self.loop.get(timeout=0.05)()
@@ -119,12 +120,12 @@ class Term:
             pass
 
     def wait(self, until: Callable[[], bool], seconds: float = 30.0) -> None:
-        """Run the loop until something holds; fails when it does not in time, or when the store is lost."""
+        """Run the loop until ``until`` is true. Fails if it is not in time, or if the store is lost."""
         deadline = self.threads.monotonic() + seconds
         while not until():
             self.step()
             assert self.lost is None, f"the store is lost: {self.lost!r}"
-            assert self.threads.monotonic() < deadline, "it did not happen in time"
+            assert self.threads.monotonic() < deadline, "the condition is not true in time"
 
     def wait_durable(self, count: int) -> None:
         self.wait(lambda: len(self.durable_operations) >= count)
@@ -133,10 +134,10 @@ class Term:
         deadline = self.threads.monotonic() + seconds
         while self.lost is None:
             self.step()
-            assert self.threads.monotonic() < deadline, "the store goes on"
+            assert self.threads.monotonic() < deadline, "the store continues"
         return self.lost
 
-    # what an engine would ask
+    # requests like those of an engine
 
     def message(self, destination: Destination = Q, body: bytes | None = None, producer: str = "p") -> Message:
         self.sequence += 1
@@ -150,7 +151,8 @@ class Term:
         )
 
     def add(self, destination: Destination = Q, body: bytes | None = None, owners: tuple[int, ...] = ()) -> AddMessage:
-        """Every third message counts for no user, the others for a user: ``check`` compares what counts."""
+        """Append a message. Every third message counts for no user, the others for one: ``check`` compares the
+        counts."""
         message = self.message(destination, body)
         message.sender = (None, "ann", "bob")[self.sequence % 3]
         held_by = owners or (self.store.queue(destination),)
@@ -173,7 +175,7 @@ class Term:
         return operation
 
     def do(self, operation: Done) -> Done:
-        """Hand it over; on return it is durable."""
+        """Append an operation; on return it is durable."""
         self.store.append(operation)
         self.wait(lambda: operation in self.durable_operations)
         return operation
@@ -181,7 +183,7 @@ class Term:
     def take(
         self, messages: Sequence[AddMessage | PagedMessage], owner: int | None = None, key: str | None = None
     ) -> None:
-        """Acknowledge them, durably. ``owner``: the queue Q."""
+        """Acknowledge messages durably. Default of ``owner``: the queue Q."""
         before = len(self.durable_operations)
         for message in messages:
             self.remove(message, self.store.queue(Q) if owner is None else owner, key)
@@ -194,7 +196,8 @@ class Term:
         return added
 
     def write_late(self, count: int = 1) -> None:
-        """What a master that was stopped in its write writes when it wakes: a batch for each message, and no look."""
+        """Write like a master that was stopped within a write and continues: a batch for each message, without a
+        check."""
         writer = self.store._storage._end.writer
         file, offset = writer.position
         path = writer._files.path(file)
@@ -208,7 +211,7 @@ class Term:
 
     @property
     def position(self) -> Position:
-        """Up to where its state knows the journal."""
+        """Return the position up to which its state contains the journal."""
         position = self.store.ask(lambda state: state.position).result(30)
         assert position is not None
         return position
@@ -222,13 +225,13 @@ class Term:
         return page
 
     def compaction_of(self, file: int) -> Callable[[], int]:
-        """A compaction of one file, a step for each call: how many bytes it copied."""
+        """Return a compaction of one file: each call makes one step, and returns the number of copied bytes."""
         upkeep = self.store._storage._upkeep
         compaction = Compaction(self.store._state, upkeep._pages, upkeep._write_copies, [file], 0)
         return lambda: self.store.ask(lambda _: compaction.step()).result(10)
 
     def bodies(self, destination: Destination = Q) -> list[bytes]:
-        """All messages of a queue, in order, read page by page."""
+        """Return the bodies of a queue, in order, read page by page."""
         owner = self.store.queue(destination)
         after = 0
         found: list[bytes] = []

@@ -1,4 +1,4 @@
-"""A take-over without a broker: what is held afterwards, and what the journal alone says."""
+"""A take-over without a broker: the content afterwards, and the content according to the journal alone."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tandemmq.store.takeover import Report, prepare_takeover
 
 FILE_BYTES_MAX = 1 << 20
 
-# An owner of messages in words -> their ids in order of delivery
+# An owner of messages as text -> their ids in order of delivery
 Held = dict[str, list[str]]
 
 
 class Taken(NamedTuple):
-    """A directory after a take-over. ``withheld`` messages are those whose removal is prepared, ``selectors`` those of
-    durable subscriptions by name."""
+    """A directory after a take-over. ``withheld``: messages whose removal is prepared; ``selectors``: those of durable
+    subscriptions, by name."""
 
     held: Held
     withheld: int
@@ -31,7 +31,8 @@ class Taken(NamedTuple):
 
 
 def held_by(follower: Follower) -> Held:
-    """All that is stored, also the messages whose removal is prepared: a running ActiveMQ lists those, too."""
+    """Return all stored messages, including those whose removal is prepared, because a running ActiveMQ lists them,
+    too."""
     state = follower.state
     found: Held = {}
     for owner, known in state.owners.items():
@@ -45,7 +46,8 @@ def held_by(follower: Follower) -> Held:
 def take_over(
     directory: Path, broker: str = "a", *, stop_before_finish: bool = False, batches_max: int = 1 << 30
 ) -> Taken:
-    """One promotion with its take-over; the broker then dies. ``batches_max``: it died after so many batches."""
+    """Run one promotion with its take-over, after which the broker is killed. ``batches_max``: it is killed after this
+    number of batches."""
     files = JournalFiles(str(directory))
     follower = Follower(files, Index.open(f"{directory}/index/{broker}"), records_per_checkpoint=100_000)
     promotion = Promotion(files, broker=broker, max_file_length=FILE_BYTES_MAX, sync="always")
@@ -74,7 +76,7 @@ def take_over(
 
 
 def replayed(directory: Path, copy: Path) -> Held:
-    """What the journal alone says, read from its beginning in a copy of the directory."""
+    """Return the content by the journal alone, read from its beginning in a copy of the directory."""
     shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("index", "db.*"))
     follower = Follower(JournalFiles(str(copy)), Index.open(f"{copy}/index/x"), records_per_checkpoint=100_000)
     try:

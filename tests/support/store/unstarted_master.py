@@ -1,4 +1,4 @@
-"""A master whose storage thread was never started: a test does its work, step by step."""
+"""A master without a running storage thread: a test does the thread's work, step by step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAYLOAD = encode_clock(1)
 
 
 class ManualThreads(OsThreads):
-    """Its boot time stands still until it is told to go on."""
+    """Threads with a boot time that only the test advances."""
 
     __slots__ = ("now",)
 
@@ -30,7 +30,7 @@ class ManualThreads(OsThreads):
 
 
 class Master:
-    """A store whose thread was never started: the test does its work."""
+    """A store without a running thread: the test does its work."""
 
     def __init__(self, directory: str, settings: StoreSettings, authority: Authority = SHARED_VOLUME) -> None:
         self.disk = NotingDisk()
@@ -57,7 +57,7 @@ class Master:
         self.disk.steps.clear()
 
     def write(self, **options: bool) -> list[str]:
-        """What one batch of upkeep does to the journal's files."""
+        """Run one batch of maintenance; return its calls on the journal's files."""
         self.disk.steps.clear()
         self.end.write([PAYLOAD], len(PAYLOAD), is_upkeep=True, **options)
         return list(self.disk.steps)

@@ -45,13 +45,13 @@ def test_a_mixed_journal_has_adds_removes_and_commits(journal: Path) -> None:
 
 def test_each_way_reads_all_of_it(journal: Path) -> None:
     pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    from tandemmq.bench.pipeline import RECORDS, Held, chosen, in_processes
+    from tandemmq.bench.pipeline import RECORDS, BufferFile, closed_files, decode_in_processes
     from tandemmq.pipeline.arrow import record_batches
 
-    files = chosen(journal)
+    files = closed_files(journal)
     expected = sum(len(list(rows(file, RECORDS))) for file in files)
     for processes in (1, 2):
-        assert sum(each.rows for each in in_processes(files, RECORDS, processes)) == expected
-    content = Held(pa.py_buffer(b"0123456789"))
+        assert sum(each.rows for each in decode_in_processes(files, RECORDS, processes)) == expected
+    content = BufferFile(pa.py_buffer(b"0123456789"))
     assert (content.read(2, 3), content.read(8, 5), content.read(12, 1)) == (b"234", b"89", b"")
     assert sum(batch.num_rows for file in files for batch in record_batches(file, RECORDS, [])) == expected

@@ -1,4 +1,5 @@
-"""page.html in Chromium, beside this file: its console is our standard output, and the end of our input stops it."""
+"""Run page.html of this directory in Chromium. Its console is written to standard output; the end of standard input
+stops it."""
 
 from __future__ import annotations
 
@@ -32,6 +33,6 @@ with sync_playwright() as playwright:
     page.on("console", lambda message: message.text.startswith("{") and print(message.text, flush=True))
     page.goto(f"http://127.0.0.1:{server.server_port}/page.html?urls={addresses}&queue={queue}")
     while not has_ended.is_set():
-        page.wait_for_timeout(100)  # it serves the events of the page meanwhile
+        page.wait_for_timeout(100)  # it processes the events of the page in the meantime
     page.evaluate("stop()")
-    page.wait_for_timeout(3_600_000)  # until the driver ends us
+    page.wait_for_timeout(3_600_000)  # until the driver ends this process

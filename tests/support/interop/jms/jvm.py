@@ -1,7 +1,7 @@
-"""The real JMS client in a JVM of its own (java/Jms.java), as Python objects.
+"""ActiveMQ's JMS client in a separate JVM (java/Jms.java), as Python objects.
 
-Every call waits for the client's answer; what the client throws is raised here as `JmsError`. A `Later` runs a call in
-a lane of its own, for what blocks until somebody else does something.
+Every call waits for the client's answer; exceptions of the client are raised here as `JmsError`. A `Later` runs a
+blocking call in a separate thread of the JVM.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final
 LIBRARIES: Final = Path("/usr/share/activemq/lib")
 SOURCES = Path(__file__).parent / "java"
 ANSWER_SECONDS_MAX = 60.0
-#: How long a test waits for what must come, and how long for what must not.
+#: Timeouts for messages that must come, and for messages that must not come.
 COMES_MS = 10_000
 QUIET_MS = 300
 
@@ -32,7 +32,7 @@ def class_path(classes: Path) -> str:
 
 
 class JmsError(Exception):
-    """What the client threw: `kind` is the simple name of its class, `package` that of the class, `code` that of an
+    """An exception of the client. `kind`: simple name of its class; `package`: package of the class; `code`: that of an
     XAException."""
 
     def __init__(self, error: Json) -> None:
@@ -44,7 +44,7 @@ class JmsError(Exception):
 
 
 class Later:
-    """The answer of a call that somebody else must let go on."""
+    """The answer of a call that blocks until another client acts."""
 
     def __init__(self, jvm: Jvm, number: int) -> None:
         self._jvm = jvm
@@ -55,7 +55,8 @@ class Later:
 
 
 class Jvm:
-    """One process; thread-safe is only that a `Later` may be waited for. ``path``: in place of the installed client."""
+    """One process. Not thread-safe, except that another thread may wait for a `Later`. ``path``: class path that
+    replaces the installed client."""
 
     def __init__(self, classes: Path, path: str = "") -> None:
         path = path or class_path(classes)
@@ -71,7 +72,7 @@ class Jvm:
         threading.Thread(target=self._read, daemon=True).start()
 
     def connect(self, url: str, **options: Any) -> JmsConnection:
-        """Options: user, password, clientId, start=False, xa=True."""
+        """Return a connection. Options: user, password, clientId, start=False, xa=True."""
         name = self.name("connection")
         told = self.call("connect", url=url, **{"as": name}, **options)
         return JmsConnection(self, name, told)
@@ -113,7 +114,7 @@ class Jvm:
 
 
 class Message:
-    """What a JMS client sees of a message; `facts` is what java/Messages.java tells."""
+    """A message as a JMS client sees it. `facts`: the output of java/Messages.java."""
 
     def __init__(self, jvm: Jvm, facts: Json) -> None:
         self._jvm = jvm
@@ -164,7 +165,7 @@ class JmsConnection(_Thing):
         self.broker_name: str = told["broker"]
 
     def session(self, mode: str = "AUTO") -> JmsSession:
-        """AUTO, CLIENT, DUPS_OK, INDIVIDUAL, TRANSACTED or XA."""
+        """Return a session. ``mode``: AUTO, CLIENT, DUPS_OK, INDIVIDUAL, TRANSACTED or XA."""
         return JmsSession(self.jvm, self.make("session", mode=mode))
 
     def start(self) -> None:
@@ -177,17 +178,17 @@ class JmsConnection(_Thing):
         self.call("destroy", what=destination)
 
     def exceptions(self, count: int = 1, timeout: int = COMES_MS) -> list[Json]:
-        """What its exception listener heard, as soon as that is so many."""
+        """Wait for ``count`` exceptions of its exception listener; return them."""
         found: list[Json] = self.call("exceptions", count=count, timeout=timeout)
         return found
 
     def destinations(self, names: Sequence[str] = (), gone: Sequence[str] = ()) -> list[str]:
-        """DestinationSource: what it knows, as soon as all of `names` are in it and none of `gone`."""
+        """Return the content of its DestinationSource, as soon as it contains all of `names` and none of `gone`."""
         found: list[str] = self.call("destinations", names=list(names), gone=list(gone), timeout=COMES_MS)
         return found
 
     def consumers_of(self, destination: str) -> Listener:
-        """ConsumerEventSource."""
+        """Return a listener of a ConsumerEventSource."""
         return Listener(self.jvm, self.make("consumers", of=destination))
 
 
@@ -204,12 +205,12 @@ class JmsSession(_Thing):
         return Consumer(self.jvm, made)
 
     def listener(self, source: str, throws: int = 0, selector: str | None = None) -> Listener:
-        """A MessageListener that fails the first `throws` deliveries."""
+        """Return a MessageListener that fails the first `throws` deliveries."""
         made = self.make("consumer", **{"from": source}, listens=True, throws=throws, selector=selector)
         return Listener(self.jvm, made)
 
     def send(self, to: str, *bodies: Any, **options: Any) -> list[str]:
-        """Through a producer of its own: the ids of the messages."""
+        """Send through a separate producer; return the ids of the messages."""
         producer = self.producer(to)
         ids = producer.send(*bodies, **options)
         producer.close()
@@ -243,7 +244,8 @@ class JmsSession(_Thing):
         self.call("delete", what=temporary)
 
     def xa(self, verb: str, xid: str | None = None, **options: Any) -> Any:
-        """start, join, end, suspend, resume, prepare, commit, commitOnePhase, rollback, forget, recover."""
+        """Call the XAResource. ``verb``: start, join, end, suspend, resume, prepare, commit, commitOnePhase, rollback,
+        forget, recover."""
         return self.call("xa", step=verb, xid=xid, **options)
 
 
@@ -253,7 +255,8 @@ class Producer(_Thing):
         self._session = session.name
 
     def send(self, *bodies: Any, **options: Any) -> list[str]:
-        """Options: kind, properties, priority, ttl, persistent, replyTo, correlation, type, to."""
+        """Send messages; return their ids. Options: kind, properties, priority, ttl, persistent, replyTo, correlation,
+        type, to."""
         ids: list[str] = self.call("send", **self._request(bodies, options))
         return ids
 
@@ -268,13 +271,13 @@ class Producer(_Thing):
 
 class Consumer(_Thing):
     def receive(self, timeout: int = COMES_MS) -> Message:
-        """What must come."""
+        """Return the next message. Fails if none comes."""
         found = self.take(timeout)
         assert found is not None, f"nothing within {timeout} ms"
         return found
 
     def take(self, timeout: int = QUIET_MS) -> Message | None:
-        """What comes, if anything does; 0 is receiveNoWait."""
+        """Return the next message; None if none comes. Timeout 0 is receiveNoWait."""
         facts = self.call("receive", timeout=timeout)
         return None if facts is None else Message(self.jvm, facts)
 
@@ -282,11 +285,11 @@ class Consumer(_Thing):
         return self.jvm.later("receive", on=self.name, timeout=timeout)
 
     def bodies(self, count: int) -> list[Any]:
-        """Of the next so many, which must come."""
+        """Return the bodies of the next ``count`` messages, which must come."""
         return [self.receive().body for _ in range(count)]
 
     def rest(self) -> list[Any]:
-        """Of all that come until it is quiet."""
+        """Return the bodies of all messages, until no more come."""
         found = []
         while (message := self.take()) is not None:
             found.append(message.body)
@@ -295,6 +298,6 @@ class Consumer(_Thing):
 
 class Listener(_Thing):
     def heard(self, count: int, timeout: int = COMES_MS) -> list[Json]:
-        """All that it heard since it began, as soon as that is so many."""
+        """Wait until it has received ``count`` events since its start; return all of them."""
         found: list[Json] = self.call("heard", count=count, timeout=timeout)
         return found

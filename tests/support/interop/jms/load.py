@@ -1,4 +1,4 @@
-"""java/Load.java as a process: JMS clients that keep books while brokers die."""
+"""java/Load.java as a process: JMS clients that record their messages while brokers are killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ END_SECONDS_MAX = 60.0
 
 
 class Load:
-    """Runs from the beginning; `books` ends it."""
+    """The process, which runs from the creation until `books`."""
 
     def __init__(self, classes: Path, url: str, queue: str, mode: str, producers: int = 2, consumers: int = 2) -> None:
         self._process = subprocess.Popen(
@@ -28,12 +28,12 @@ class Load:
         return int(self._ask("how far")["sent"])
 
     def send_more(self, count: int, seconds: float = 60.0) -> None:
-        """Returns when so many more sends were confirmed."""
+        """Return when ``count`` more sends are confirmed."""
         wanted = self.sent() + count
         wait_until(lambda: self.sent() >= wanted, f"{count} more sends are confirmed", seconds)
 
     def books(self) -> Books:
-        """When all is sent and received."""
+        """Return the records when all messages are sent and received."""
         return Books(self._ask("stop"))
 
     def close(self) -> None:
@@ -50,7 +50,7 @@ class Load:
 
 
 class Books:
-    """What happened, and which promises were broken by it."""
+    """The records of the clients, and the broken promises."""
 
     def __init__(self, told: dict[str, Any]) -> None:
         self.sent: list[str] = told["sent"]

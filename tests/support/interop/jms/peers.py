@@ -1,4 +1,4 @@
-"""The two brokers that the same JMS tests talk to: a real ActiveMQ, and ours."""
+"""The two brokers for the same JMS tests: ActiveMQ and TandemMQ."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tandemmq.bench.peers.ports import free_port
 from tests.support.acceptance.broker_process import BrokerProcess
 from tests.support.interop.jms.jvm import class_path
 
-#: What java/ActiveMQ.java sets up, in our words.
+#: The configuration of java/ActiveMQ.java as settings of TandemMQ.
 SETTINGS = """\
 [[destinations]]
 queue = "PRIORITY.>"
@@ -69,15 +69,15 @@ advisory_when_full = true
 send_advisory_if_no_consumers = true
 """
 
-#: What ActiveMQ turns maps into JSON and XML with.
+#: Libraries with which ActiveMQ transforms maps into JSON and XML.
 TRANSFORMING = [Path("/usr/share/java") / name for name in ("xstream.jar", "jettison.jar", "xpp3.jar")]
-#: What its connector of MQTT reads packets with.
+#: Library with which its MQTT connector decodes packets.
 MQTT = [Path("/usr/share/java") / name for name in ("mqtt-client.jar", "hawtdispatch.jar")]
 OPENED = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.lang", "java.util", "java.text")]
 
 
 class Peer(Protocol):
-    """A broker that runs."""
+    """A running broker."""
 
     name: str
     port: int
@@ -104,13 +104,13 @@ class ActiveMQ:
         self.port, self.stomp = port, 0
 
     def wait(self) -> None:
-        """Until it is master."""
+        """Wait until it is master."""
         assert self._process.stdout is not None
         ports = dict(self._process.stdout.readline().split() for _ in range(2))
         self.port, self.stomp = int(ports["openwire"]), int(ports["stomp"])
 
     def wait_standby(self) -> None:
-        """It does not tell; whoever waits for it to be master waits for this, too."""
+        """Do nothing, because its status does not show it. The later wait for the master includes this."""
 
     def url(self, options: str = "") -> str:
         return f"tcp://127.0.0.1:{self.port}?{options}"
@@ -132,7 +132,7 @@ class TandemMQ:
         written.write_text(settings)
         arguments = ("--config", str(written), "--openwire", f"127.0.0.1:{self.port}", *options)
         self.process = BrokerProcess(directory, broker, *arguments)
-        self.process.leaves_stomp_to_settings = True  # and OpenWire, which it would switch off
+        self.process.leaves_stomp_to_settings = True  # also OpenWire, which the option would disable
         self.stomp = self.process.stomp
         self.process.options += ("--stomp", f"127.0.0.1:{self.stomp}")
         self.process.start()
@@ -144,7 +144,7 @@ class TandemMQ:
         self.process.stop()
 
     def wait(self) -> None:
-        """Until it is master."""
+        """Wait until it is master."""
         self.process.wait_role("master")
 
     def wait_standby(self) -> None:
@@ -152,7 +152,7 @@ class TandemMQ:
 
 
 class Pair:
-    """Two of a kind over one directory: whoever is killed comes back as the standby."""
+    """Two brokers of one kind with one directory: a killed broker is restarted as the standby."""
 
     def __init__(self, kind: str, directory: Path, classes: Path) -> None:
         self._kind, self._directory, self._classes = kind, directory, classes
@@ -167,12 +167,12 @@ class Pair:
         return f"failover:({brokers})?initialReconnectDelay=20&maxReconnectDelay=100&{options}"
 
     def kill_master(self) -> None:
-        """The other one is master when this returns."""
+        """Kill the master; return when the other broker is master."""
         self._master.close()
         self._standby.wait()
 
     def restore(self) -> None:
-        """What was killed is started again, and stands by."""
+        """Start the killed broker again, as standby."""
         dead, self._master = self._master, self._standby
         self._standby = self._start(self.ports.index(dead.port))
         self._standby.wait_standby()

@@ -1,4 +1,4 @@
-"""A STOMP client that waits, beside the JMS one."""
+"""A blocking STOMP client for tests with JMS clients."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ QUIET_SECONDS = 0.3
 
 
 class StompSide:
-    """One connection; each call returns when its frame is there."""
+    """One connection. Each call returns when its answer has come."""
 
     def __init__(self, port: int, **headers: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._wire = self._loop.run_until_complete(Wire.open(port, **headers))
 
     def send(self, destination: str, body: bytes | str = b"", **headers: str) -> None:
-        """Stored when this returns. Underscores in names of headers are hyphens."""
+        """Send a message; on return it is stored. Underscores in header names become hyphens."""
         encoded = body if isinstance(body, bytes) else body.encode()
         told = {name.replace("_", "-"): value for name, value in headers.items()}
         if isinstance(body, bytes):

@@ -1,5 +1,5 @@
-"""The other side of MQTT: a client's packets as bytes, a server's packets read. Shares no code with the broker, but
-the values of packets."""
+"""The client side of MQTT: it encodes a client's packets, and decodes a server's. It shares only the packet classes
+with the broker."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _NAMES = {identifier: (name, kind) for name, (identifier, kind) in PROPERTIES.it
 
 
 def encode(packet: Packet, version: Version = Version.V5) -> bytes:
-    """``packet`` as a client of ``version`` sends it; a CONNECT as it says itself."""
+    """Return the bytes of ``packet`` for a client of ``version``; a CONNECT has its own version."""
     is_5 = version is Version.V5
     match packet:
         case Connect():
@@ -117,7 +117,7 @@ def _reason(reason: int, properties: Properties) -> bytes:
 
 
 def framed(first: int, body: bytes) -> bytes:
-    """A packet of that first byte."""
+    """Return a packet with this first byte."""
     return bytes((first,)) + variable(len(body)) + body
 
 
@@ -139,7 +139,7 @@ def variable(value: int) -> bytes:
 
 
 def properties_of(properties: Properties) -> bytes:
-    """With their length in front."""
+    """Return the properties, preceded by their length."""
     body = b"".join(_property(name, getattr(properties, name)) for name in PROPERTIES)
     return variable(len(body)) + body
 
@@ -166,7 +166,8 @@ def _property(name: str, value: Any) -> bytes:
 
 
 class ServerPacket(NamedTuple):
-    """``codes``: the return or reason codes of the packet, one where it has one. What it does not have is empty."""
+    """A packet of a server. ``codes``: its return or reason codes, a list also for a single one. Fields that it does
+    not have are empty."""
 
     type: PacketType
     codes: list[int]
@@ -181,8 +182,8 @@ class ServerPacket(NamedTuple):
 
 
 def decode(data: bytes, version: Version = Version.V5) -> tuple[ServerPacket, bytes] | None:
-    """The first packet of a server, and what stands behind it; None where it is not whole. AssertionError where it is
-    no packet of a server."""
+    """Return the first packet of a server, and the bytes after it; None if it is incomplete. AssertionError: it is not
+    a valid packet of a server."""
     at = next((at + 1 for at in range(1, len(data)) if data[at] < 0x80), 0)
     assert at <= 5, f"no remaining length: {data[:5].hex()}"
     if at == 0:
@@ -197,11 +198,11 @@ def decode(data: bytes, version: Version = Version.V5) -> tuple[ServerPacket, by
 
 
 def decode_all(data: bytes, version: Version = Version.V5) -> list[ServerPacket]:
-    """The packets of a server that ``data`` are."""
+    """Return the packets of a server in ``data``, which must be complete."""
     packets = []
     while data:
         found = decode(data, version)
-        assert found is not None, f"half a packet: {data.hex()}"
+        assert found is not None, f"incomplete packet: {data.hex()}"
         packet, data = found
         packets.append(packet)
     return packets

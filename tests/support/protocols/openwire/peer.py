@@ -1,4 +1,4 @@
-"""The other end of an OpenWire session, for tests: it says commands and reads answers, in any version."""
+"""The other end of an OpenWire session, for tests: it sends commands and reads answers, in any version."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def info(
     initial_delay_ms: int = 10_000,
     max_frame_size: int = (1 << 63) - 1,
 ) -> schema.WireFormatInfo:
-    """What a client says first."""
+    """Return the first command of a client."""
     return our_info(
         max_frame_size=max_frame_size,
         provider_version="5.17.2",
@@ -48,7 +48,7 @@ def info(
 
 
 class Peer:
-    """A client and the session that talks to it."""
+    """A client and its session."""
 
     def __init__(self, greeting: Greeting = GREETING, sequences: Iterator[int] | None = None) -> None:
         self.session = OpenWireSession("c-1", lambda: NOW, sequences or itertools.count(100), greeting)
@@ -58,17 +58,17 @@ class Peer:
     # ---- to the session
 
     def say(self, *commands: schema.Command) -> list[Command]:
-        """What the broker is asked to do when the client says this."""
+        """Pass commands of the client to the session; return the commands of the session to the broker."""
         return list(self.session.receive(b"".join(map(self.wire.encode, commands))))
 
     def shake_hands(self, version: int = 12, **options: int) -> None:
-        """The greetings of both sides; what the broker said is read."""
+        """Exchange the WireFormatInfo of both sides, and read the broker's commands."""
         assert self.say(info(version, **options)) == []
         self.wire = WireFormat(min(version, 12))
         self.hear_all()
 
     def connect(self, version: int = 12, *, failover_reconnect: bool = False, **options: int) -> None:
-        """Connected, with session 1."""
+        """Connect, with session 1."""
         self.shake_hands(version, **options)
         (command,) = self.say(
             schema.ConnectionInfo(1, True, ConnectionId(CONNECTION), "client-1", failover_reconnect=failover_reconnect),
@@ -78,7 +78,7 @@ class Peer:
         self.hear_all()
 
     def open(self, *, window: int = 0, destination: Destination = QUEUE, **fields: object) -> None:
-        """A producer and a consumer of ``destination``, to which the broker agreed."""
+        """Open a producer and a consumer of ``destination``, which the broker accepts."""
         consumer = schema.ConsumerInfo(4, True, CONSUMER, destination=destination, prefetch_size=1000)
         for name, value in fields.items():
             setattr(consumer, name, value)
@@ -89,18 +89,18 @@ class Peer:
     # ---- from the session
 
     def hear_all(self) -> list[schema.Command]:
-        """What the broker said since."""
+        """Return the commands of the broker since the last call."""
         data = self.session.take()
         assert self.session.pending_bytes == 0
         self._cutter.feed(data)
         heard = []
         while (frame := self._cutter.next_frame()) is not None:
-            # A WireFormatInfo looks the same in all versions.
+            # A WireFormatInfo is the same in all versions.
             heard.append(self.wire.decode(frame))
         return heard
 
     def hear(self, kind: type = schema.Command) -> Any:
-        """The one thing that the broker said since."""
+        """Return the only command of the broker since the last call."""
         return one(kind, self.hear_all())
 
     def deliver(self, tag: int, message: Message, redeliveries: int = 0) -> None:
@@ -129,7 +129,7 @@ def text(
     transaction: LocalTransactionId | XaTransactionId | None = None,
     producer: ProducerId = PRODUCER,
 ) -> schema.ActiveMQTextMessage:
-    """A text message as a client sends it."""
+    """Return a text message as a client sends it."""
     return schema.ActiveMQTextMessage(
         command_id,
         is_awaited,
@@ -145,13 +145,13 @@ def text(
 
 
 def sent(peer: Peer, *sequences: int) -> list[Message]:
-    """Messages as the broker has them when ``peer`` sent them."""
+    """Return messages as the broker has them after ``peer`` has sent them."""
     commands = peer.say(*(text(sequence) for sequence in sequences))
     return [command.message for command in commands]  # type: ignore[union-attr]  # each is a Send
 
 
 def id_of(message: Message) -> MessageId:
-    """A message's id as its consumer repeats it."""
+    """Return a message's id as its consumer sends it in an acknowledgement."""
     return MessageId(None, PRODUCER, int(message.message_id.rpartition(":")[2]), message.broker_sequence)
 
 
@@ -179,5 +179,5 @@ def ack(
 
 
 def command_id_of(receipt: object) -> object:
-    """Who waits for ``receipt``."""
+    """Return the id of the command that waits for ``receipt``."""
     return receipt.command_id if isinstance(receipt, Pending) else receipt

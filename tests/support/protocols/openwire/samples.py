@@ -1,4 +1,4 @@
-"""Commands of all kinds, made from the table by a dice."""
+"""Random commands of all types, from the table of the format."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PLAIN: dict[Kind, Callable[[random.Random], Any]] = {
     Kind.INT: lambda dice: signed(dice, 32),
     Kind.LONG: lambda dice: signed(dice, 64),
     Kind.STRING: lambda dice: dice.choice([None, *TEXTS]),
-    Kind.NAME: lambda dice: dice.choice(TEXTS[1:]),  # Java takes no destination without a name
+    Kind.NAME: lambda dice: dice.choice(TEXTS[1:]),  # Java refuses a destination without a name
     Kind.CONNECTION: lambda dice: dice.choice(TEXTS),
     Kind.BYTES: lambda dice: dice.choice([None, *BLOBS]),
     Kind.OCTETS: lambda dice: dice.choice(BLOBS),
@@ -71,9 +71,9 @@ def nested(dice: random.Random, field: Field, version: int, depth: int) -> Any:
 
 
 def structure(dice: random.Random, row: Description, version: int, depth: int = 0) -> Any:
-    """A value with what a version has of it; the rest at its defaults."""
+    """Return a value with random fields of this version; all others have their defaults."""
     made = row.make(**{field.name: value(dice, field, version, depth) for field in row.fields_in(version)})
-    # What Java itself would change.
+    # Values that Java itself would change.
     if isinstance(made, WireMessage):
         made.priority %= 10
         if isinstance(made, ActiveMQBlobMessage):

@@ -1,8 +1,8 @@
-"""Frames that ActiveMQ 5.17.2 wrote: every type of command, in versions 1 to 12, in both encodings.
+"""Frames written by ActiveMQ 5.17.2: every type of command, in versions 1 to 12, in both encodings.
 
-One JSON object a line: name, version, tight, cache (what was agreed), perhaps stackTrace, and hex, a whole frame with
-its size, or hexFrames, several of one direction, where later ones use the cache that the earlier ones filled. All
-others come from a fresh cache. ``fields`` says what is in it.
+Each line is a JSON object with name, version, tight, cache (the negotiated value), optionally stackTrace, and hex (a
+frame with its size) or hexFrames (several frames in one direction, of which later ones use the cache of the earlier
+ones). All other frames have an empty cache. ``fields``: the content.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Vector(NamedTuple):
         return f"{self.name} v{self.version} {form}"
 
     def wire_format(self) -> WireFormat:
-        """What the vector's peers agreed on, with nothing cached yet."""
+        """Return the negotiated wire format of the vector, with an empty cache."""
         return WireFormat(
             self.version,
             is_tight=self.is_tight,
