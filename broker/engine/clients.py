@@ -14,13 +14,14 @@ from typing import Any, TypeVar
 from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Credentials, Operation
 from tandemmq.broker.core.charging import charged
-from tandemmq.broker.core.client import Client, Connection, Event, State
+from tandemmq.broker.core.client import NOBODY, Client, Connection, Event, State
 from tandemmq.broker.core.commands import (
     ClientError,
     Command,
     Connect,
     Disconnect,
     ErrorKind,
+    LogIn,
     ProtocolFailure,
     Subscribe,
     forget_frames,
@@ -62,6 +63,11 @@ def _nothing() -> None:
 def _address_of(client: Client) -> str:
     """Return the address of a client without the port."""
     return client.connection.peer.rpartition(":")[0]
+
+
+def _credentials(client: Client, command: Connect | LogIn) -> Credentials:
+    connection = client.connection
+    return Credentials(connection.peer, command.login, command.passcode, connection.certificate, lambda: client.is_open)
 
 
 class Clients(Part):
@@ -204,11 +210,12 @@ class Clients(Part):
             error.receipt = getattr(command, "receipt", None)
         if isinstance(command, Subscribe):
             error.refused_id = command.id
-        if error.kind is ErrorKind.SECURITY and not isinstance(command, Connect):  # logins have log lines of their own
+        is_login = isinstance(command, Connect | LogIn)
+        if error.kind is ErrorKind.SECURITY and not is_login:  # logins have log lines of their own
             self._denials.note(client.connection, error.message, self._clock())
         session = client.session
         tell(client.connection, session.fail, error)
-        is_fatal = error.is_fatal and (not session.survives_errors or isinstance(command, Connect | ProtocolFailure))
+        is_fatal = error.is_fatal and (not session.survives_errors or is_login or isinstance(command, ProtocolFailure))
         is_end = is_fatal or (self._settings.stomp_strict_errors and not session.survives_errors)
         # A frame that is too long: its client may have sent it without waiting, and may not read the answer.
         if is_end or (isinstance(command, ProtocolFailure) and error.kind is ErrorKind.RESOURCE):
@@ -231,10 +238,24 @@ class Clients(Part):
 
     def connect(self, client: Client, command: Connect) -> None:
         """Check the credentials of a client."""
-        peer, certificate = client.connection.peer, client.connection.certificate
-        credentials = Credentials(peer, command.login, command.passcode, certificate, lambda: client.is_open)
+        if command.is_logged_in:
+            assert client.principal is not NOBODY, "LogIn precedes a Connect that relies on it"
+            self._admit(client, command, client.principal)
+            return
         admit = partial(self._admit_or_refuse, client, command)
-        self.when_known(client, partial(self._access.connect, credentials), admit, is_read=True)
+        self.when_known(client, partial(self._access.connect, _credentials(client, command)), admit, is_read=True)
+
+    def log_in(self, client: Client, command: LogIn) -> None:
+        """Check the credentials of a client that connects later."""
+        then = partial(self._logged_in, client, command)
+        self.when_known(client, partial(self._access.connect, _credentials(client, command)), then, is_read=True)
+
+    def _logged_in(self, client: Client, command: LogIn, answer: Principal | ClientError) -> None:
+        if isinstance(answer, ClientError):
+            self.refuse(client, command, answer)
+            return
+        client.principal = answer
+        client.send_receipt(command.receipt)
 
     def _admit_or_refuse(self, client: Client, command: Connect, answer: Principal | ClientError) -> None:
         try:

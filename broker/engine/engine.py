@@ -43,6 +43,7 @@ from tandemmq.broker.engine.client_ids import Sessions
 from tandemmq.broker.engine.clients import Clients, Handler
 from tandemmq.broker.engine.declarations import Declarations
 from tandemmq.broker.engine.dispatch import SAMPLE_SECONDS, Dispatcher
+from tandemmq.broker.engine.granting import Granting
 from tandemmq.broker.engine.idle_destinations import IdleDestinations
 from tandemmq.broker.engine.inventory import Inventory
 from tandemmq.broker.engine.memory_holders import MemoryHolders
@@ -168,6 +169,7 @@ class Engine:
         self._sender = Sender(shared, self._router, self._arrivals)
         self._transactions = Transactions(shared, dispatcher, self._sender)
         self._acknowledger = Acknowledger(shared, dispatcher, self._transactions)
+        granting = Granting(shared, dispatcher, self._acknowledger)
         self._subscriber = Subscriber(shared, dispatcher, advising)
         producing = Producing(shared, self._sender, self._transactions, clients, advising, dispatcher.fan_out)
         self.flow = producing.flow
@@ -204,6 +206,8 @@ class Engine:
             commands.Redelivered: self._acknowledger.redelivered,
             commands.Move: Moving(shared, dispatcher, self._sender, self._acknowledger).move,
             commands.Delivered: self._acknowledger.delivered,
+            commands.GiveBack: granting.give_back,
+            commands.Grant: granting.grant,
             commands.Pull: self._acknowledger.pull,
             commands.SetPrefetch: self._acknowledger.set_prefetch,
             commands.SetNoLocal: self._subscriber.set_no_local,
@@ -219,6 +223,7 @@ class Engine:
             commands.RemoveProducer: self._declarations.remove_producer,
             commands.AddDestination: self._declarations.add_destination,
             commands.RemoveDestination: self._declarations.remove_destination,
+            commands.LogIn: clients.log_in,
             commands.Connect: clients.connect,
             commands.Disconnect: self._disconnect,
             commands.ProtocolFailure: self._protocol_failure,
