@@ -102,6 +102,19 @@ def decode_properties(data: bytes) -> dict[str, Any]:
     return found
 
 
+def decode_stream(data: bytes) -> list[Any]:
+    """Decode the body of a stream message: typed values up to its end. Raises RecordDamaged."""
+    found = []
+    position = 0
+    try:
+        while position < len(data):
+            value, position = _read_value(data, position, 0)
+            found.append(value)
+    except (IndexError, struct.error):
+        raise RecordDamaged("the values of a stream are truncated") from None
+    return found
+
+
 def without(data: bytes, names: Collection[str]) -> bytes:
     """Return the map without the values of those names; all others keep their bytes. ``decode_properties`` reads
     ``data``."""

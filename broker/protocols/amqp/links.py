@@ -1,0 +1,185 @@
+"""Links of an AMQP session, as the broker sees them: credit, deliveries, and the termini. Pure.
+
+An ``InLink`` brings messages of the client, an ``OutLink`` takes messages to it. Counters are unsigned 32-bit serial
+numbers; the credit that is left is a plain number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Final
+
+from tandemmq.broker.core.commands import ClientError
+from tandemmq.broker.protocols.amqp.addresses import destination_of
+from tandemmq.broker.protocols.amqp.codec import code_of
+from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, AmqpError, Scope, not_implemented
+from tandemmq.broker.protocols.amqp.schema import Attach, Coordinator, Source, Target
+from tandemmq.broker.protocols.amqp.types import Described, Symbol
+from tandemmq.store.records.message import Destination
+
+# Credit of a client that sends: it is topped up when what is left, with what is not answered, is this or less. The
+# engine lets 1,000 messages of a client wait for room before it stops reading: with less credit, the acknowledgements
+# of a client are read while its messages wait.
+CREDIT: Final = 500
+CREDIT_LOW: Final = 150
+# Limit of deliveries of one link that the client has not settled, whatever credit it grants.
+UNSETTLED_MAX: Final = 10_000
+
+SETTLED: Final = 1  # of snd-settle-mode
+_SELECTOR: Final = "apache.org:selector-filter:string"
+_NO_LOCAL: Final = "apache.org:no-local-filter:list"
+_SELECTOR_CODE: Final = 0x0000468C00000004
+_NO_LOCAL_CODE: Final = 0x0000468C00000003
+_COPY: Final = "copy"
+
+
+class Waiting:
+    """Receipt of a command: ``done`` is called when it holds, ``failed`` when it was refused."""
+
+    __slots__ = ("done", "failed")
+
+    def __init__(self, done: Callable[[], None], failed: Callable[[ClientError], None]) -> None:
+        self.done = done
+        self.failed = failed
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Partial:
+    """A delivery of the client of which not all frames came. ``size``: bytes of its frames."""
+
+    delivery_id: int
+    message_format: int
+    is_settled: bool
+    pieces: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class InLink:
+    """A client that sends. ``id`` is its producer's; ``credit`` what it may still send; ``unanswered`` what the broker
+    has not settled; ``is_over``: nothing more is taken from it."""
+
+    name: str
+    handle: int
+    id: str
+    destination: Destination
+    _: KW_ONLY
+    credit: int = 0
+    delivery_count: int = 0
+    unanswered: int = 0
+    is_attached: bool = False
+    is_over: bool = False
+    partial: Partial | None = None
+    on_idle: Callable[[], None] | None = None  # called when nothing is unanswered
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class OutLink:
+    """A client that receives. ``id`` is its subscription's.
+
+    ``tag``: of the last delivery that the engine made; ``granted``: the tag up to which it may; ``remaining``: credit
+    of the client for deliveries after ``tag``; ``delivery_count``: as both sides count; ``unsettled``: deliveries that
+    wait for the client; ``seen``: the last tag that it settled.
+    """
+
+    name: str
+    handle: int
+    id: str
+    _: KW_ONLY
+    is_settled: bool = False
+    default_outcome: Any = None
+    delivery_count: int = 0
+    tag: int = 0
+    granted: int = 0
+    remaining: int = 0
+    waiting: int = 0  # deliveries that wait for the window of the session
+    unsettled: dict[int, int] = field(default_factory=dict)  # delivery id -> tag, in order
+    seen: int = 0
+    is_draining: bool = False
+    is_attached: bool = False
+    is_over: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Reading:
+    """What a receiver wants: its destination, and the filters that the broker applies. ``filter``: these filters, as
+    they are confirmed."""
+
+    destination: Destination
+    selector: str | None
+    no_local: bool
+    filter: dict[Any, Any] | None
+
+
+def check_attach(attach: Attach) -> None:
+    """Raise AmqpError for a link of a kind that is not served."""
+    if isinstance(attach.target, Coordinator):
+        raise not_implemented("transactions")
+    terminus = attach.source if attach.role else attach.target
+    if isinstance(terminus, (Source, Target)) and terminus.dynamic:
+        raise not_implemented("dynamic nodes")
+    if terminus is None:
+        raise not_implemented("the look-up of a subscription" if attach.role else "the anonymous relay")
+
+
+def writing_of(attach: Attach) -> Destination:
+    """Return the destination of a client that sends. Raises AmqpError."""
+    target = attach.target
+    if not isinstance(target, Target):
+        raise AmqpError(INVALID_FIELD, "the target of the link is not a target", Scope.LINK)
+    if target.address is None or target.address == "":
+        raise not_implemented("the anonymous relay")
+    return destination_of(target.address, target.capabilities)
+
+
+def reading_of(attach: Attach) -> Reading:
+    """Return what a client receives. Raises AmqpError."""
+    source = attach.source
+    if not isinstance(source, Source):
+        raise AmqpError(INVALID_FIELD, "the source of the link is not a source", Scope.LINK)
+    destination = destination_of(source.address, source.capabilities)
+    if "shared" in source.capabilities:
+        raise not_implemented("shared subscriptions")
+    if destination.is_topic and source.durable:
+        raise not_implemented("durable subscriptions")
+    if source.distribution_mode == _COPY and not destination.is_topic:
+        raise not_implemented("browsers")
+    selector: str | None = None
+    no_local = False
+    kept: dict[Any, Any] = {}
+    for key, each in (source.filter or {}).items():
+        if not isinstance(each, Described):
+            continue  # what is left out of the answer is not applied
+        name = each.descriptor if isinstance(each.descriptor, Symbol) else None
+        code = code_of(each.descriptor)
+        if name == _SELECTOR or code == _SELECTOR_CODE:
+            if not isinstance(each.value, str):
+                raise AmqpError(INVALID_FIELD, "the selector is not a string", Scope.LINK)
+            selector = str(each.value).strip() or None
+        elif name == _NO_LOCAL or code == _NO_LOCAL_CODE:
+            no_local = True
+        else:
+            continue
+        kept[key] = each
+    return Reading(destination, selector, no_local, kept or None)
+
+
+def answered_source(attach: Attach, reading: Reading) -> Source:
+    """Return the source as it is served."""
+    source = attach.source
+    assert isinstance(source, Source), "reading_of checks it"
+    return Source(
+        address=source.address,
+        filter=reading.filter,
+        default_outcome=source.default_outcome,
+        outcomes=source.outcomes,
+        capabilities=("topic" if reading.destination.is_topic else "queue",),
+    )
+
+
+def answered_target(attach: Attach, destination: Destination) -> Target:
+    """Return the target as it is served."""
+    target = attach.target
+    assert isinstance(target, Target), "writing_of checks it"
+    return Target(address=target.address, capabilities=("topic" if destination.is_topic else "queue",))
