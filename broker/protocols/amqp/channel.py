@@ -45,7 +45,6 @@ from tandemmq.broker.protocols.amqp.links import (
     CREDIT,
     CREDIT_LOW,
     SETTLED,
-    UNSETTLED_MAX,
     InLink,
     OutLink,
     Partial,
@@ -73,6 +72,7 @@ class Connected(Protocol):
     now: int
     frame_bytes_max: int  # of the client
     message_bytes_max: int
+    unsettled_max: int  # deliveries of one link that wait for its client
     partial_bytes: int  # of deliveries that are not whole, in all sessions
     links: int  # of all sessions
 
@@ -411,7 +411,7 @@ class Channel:
 
     def _grant(self, link: OutLink) -> Grant:
         """Return the command for the credit of the client, as far as its unsettled deliveries leave room."""
-        room = UNSETTLED_MAX if link.is_settled else UNSETTLED_MAX - len(link.unsettled)
+        room = self._connection.unsettled_max - len(link.unsettled)
         link.granted = link.tag + max(min(link.remaining, room), 0)
         return Grant(link.id, link.granted, is_drain=link.is_draining)
 
@@ -633,7 +633,7 @@ class Channel:
         for link, (low, high) in covered.items():
             commands.append(_command_of(link, low, high, link.default_outcome if state is None else state, receipt))
             link.seen = max(link.seen, high)
-            if link.granted < link.tag + link.remaining and len(link.unsettled) <= UNSETTLED_MAX // 2:
+            if link.granted < link.tag + link.remaining and len(link.unsettled) <= self._connection.unsettled_max // 2:
                 commands.append(self._grant(link))
 
     def _covered(self, first: int, last: int) -> dict[OutLink, tuple[int, int]]:

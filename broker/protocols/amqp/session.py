@@ -47,7 +47,7 @@ from tandemmq.broker.protocols.amqp.errors import (
     not_implemented,
 )
 from tandemmq.broker.protocols.amqp.frames import FRAME_BYTES_MIN, OF_SASL, Frame, FrameCutter
-from tandemmq.broker.protocols.amqp.links import OutLink, Waiting
+from tandemmq.broker.protocols.amqp.links import UNSETTLED_MAX, OutLink, Waiting
 from tandemmq.broker.protocols.amqp.outgoing import TakesLong, encode
 from tandemmq.broker.protocols.amqp.output import AmqpOutput
 from tandemmq.broker.protocols.amqp.schema import Error
@@ -86,6 +86,7 @@ class AmqpLimits:
     message_bytes_max: int = 100 << 20
     frame_bytes_max: int = 128 * 1024
     idle_ms: int = 30_000
+    unsettled_max: int = UNSETTLED_MAX  # deliveries of one link that the client has not settled
 
 
 class State(Enum):
@@ -119,6 +120,7 @@ class AmqpSession(AmqpOutput):
         self.receive_interval_ms = 0
         self.frame_bytes_max = FRAME_BYTES_MIN
         self.message_bytes_max = limits.message_bytes_max
+        self.unsettled_max = limits.unsettled_max
         self.partial_bytes = 0
         self.links = 0
         self._state = self._ended_in = State.SASL_HEADER

@@ -121,7 +121,8 @@ def test_equal_message_ids_are_two_messages() -> None:
 def test_values_get_a_type_of_java() -> None:
     named: dict[str, Any] = {
         "null": None, "boolean": True, "byte": Byte(-1), "short": Short(2), "int": 3, "long": Long(4),
-        "float": Float(1.5), "double": 2.5, "char": Char("c"), "string": "s", "symbol": Symbol("y"), "ubyte": UByte(127),
+        "float": Float(1.5), "double": 2.5, "char": Char("c"), "string": "s", "symbol": Symbol("y"),
+        "ubyte": UByte(127),
         "ubyte2": UByte(128),
         "ushort": UShort(9), "ushort2": UShort(0xFFFF), "uint": UInt(9), "uint2": UInt(0xFFFFFFFF), "ulong": ULong(9),
         "ulong2": ULong((1 << 64) - 1), "binary": b"a\\\xff",

@@ -271,11 +271,8 @@ def test_presettled_deliveries_are_gone_when_they_are_written(come: Make, five: 
     assert [body for body, _ in left(harness)] == ["3", "4"]
 
 
-def test_unsettled_deliveries_are_bounded(
-    come: Make, writer: Client, five: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tandemmq.broker.protocols.amqp.channel.UNSETTLED_MAX", 2)
-    wire = come()
+def test_unsettled_deliveries_are_bounded(come: Make, five: None) -> None:
+    wire = come(limits=AmqpLimits("broker", unsettled_max=2))
     assert received(wire.receiver(credit=1 << 31)) == [0, 1]
     assert not wire.flow(1, 1 << 31, delivery_count=2, next_incoming_id=2)
     assert received(wire.dispose(0, Accepted())) == [2]
