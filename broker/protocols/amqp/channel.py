@@ -32,6 +32,7 @@ from tandemmq.broker.protocols.amqp.errors import (
     INVALID_FIELD,
     MESSAGE_SIZE,
     NOT_ALLOWED,
+    RESOURCE_LIMIT,
     TRANSFER_LIMIT,
     UNATTACHED_HANDLE,
     AmqpError,
@@ -67,7 +68,7 @@ Link = InLink | OutLink
 
 
 class Connected(Protocol):
-    """What a session uses of its connection."""
+    """Part of a connection that a session uses."""
 
     now: int
     frame_bytes_max: int  # of the client
@@ -94,6 +95,9 @@ class Connected(Protocol):
 
     def ask(self, command: Command) -> None:
         """Give the engine a command in the next turn."""
+
+    def ask_for(self, link: OutLink) -> None:
+        """Acknowledge what was written to the link, in the next turn."""
 
     def count_links(self, count: int, commands: list[Command]) -> None:
         """Count more or fewer links. Raises AmqpError if there are too many."""
@@ -336,6 +340,8 @@ class Channel:
         """End a link for the broker, and call ``answer`` when all that it did holds."""
         self._forget(link)
         if isinstance(link, OutLink):
+            if link.written:
+                commands.append(acknowledged(link))
             receipt = Waiting(answer, lambda error: answer())
             commands.append(Unsubscribe(link.id, seen=link.seen, receipt=receipt))
             return
@@ -488,30 +494,33 @@ class Channel:
             link.partial = partial = Partial(transfer.delivery_id, transfer.message_format or 0, False)
         partial.is_settled = partial.is_settled or transfer.settled is True
         if not transfer.aborted:
+            most = connection.message_bytes_max
             partial.size += len(payload)
             connection.partial_bytes += len(payload)
-            if partial.size > connection.message_bytes_max:
-                text = f"a message has more than {connection.message_bytes_max} bytes, wireFormat.maxFrameSize"
+            if partial.size > most:
+                text = f"a message has more than {most} bytes, wireFormat.maxFrameSize"
                 raise AmqpError(MESSAGE_SIZE, text, Scope.LINK)
-            partial.pieces.append(payload)
+            if connection.partial_bytes > most:
+                text = f"messages of this connection that are not whole have more than {most} bytes"
+                raise AmqpError(RESOURCE_LIMIT, text, Scope.LINK)
+            if transfer.more or partial.size > len(payload):
+                partial.content.write(payload)
             if transfer.more:
                 return
-        pieces = partial.pieces
+        encoded = payload if partial.size == len(payload) else partial.content.getvalue()
         self._drop_partial(link)
         link.credit -= 1
         link.delivery_count = (link.delivery_count + 1) & UINT_MAX
         if transfer.aborted:
             self._top_up(link)
             return
-        encoded = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._send(link, partial, encoded, commands)
 
     def _send(self, link: InLink, partial: Partial, encoded: bytes, commands: list[Command]) -> None:
         connection = self._connection
         try:
-            message = Incoming(encoded, connection.now).message(
-                link.destination, connection.next_message_id(), partial.message_format
-            )
+            incoming = Incoming(encoded, connection.now)
+            message = incoming.message(link.destination, connection.next_message_id(), partial.message_format)
         except AmqpError as error:
             # The message is damaged, and not the link: its client learns it by the outcome.
             if partial.is_settled:
@@ -521,11 +530,12 @@ class Channel:
             self._top_up(link)
             return
         if partial.is_settled:
-            commands.append(Send(message))
+            commands.append(Send(message, translate=incoming.translate))
             self._top_up(link)
             return
         link.unanswered += 1
-        commands.append(Send(message, None, Sent(self, link, partial.delivery_id)))
+        receipt = Sent(self, link, partial.delivery_id)
+        commands.append(Send(message, None, receipt, incoming.translate))
 
     def _drop_partial(self, link: InLink) -> None:
         if link.partial is not None:
@@ -586,7 +596,8 @@ class Channel:
             self._window -= len(frames)
             link.delivery_count = (link.delivery_count + 1) & UINT_MAX
         if link.is_settled:
-            self._connection.ask(Ack(link.id, tag))
+            link.written = link.written or tag
+            self._connection.ask_for(link)
         if link.is_draining and tag >= link.granted:
             self._answer_drain(link)
         elif link.is_settled and tag >= link.granted and link.remaining > 0:
@@ -661,6 +672,12 @@ class Channel:
             self._connection.settle(self.number, first, last, state, is_receiver=False)
 
 
+def acknowledged(link: OutLink) -> Ack:
+    """Return the command for presettled deliveries that were written."""
+    first, link.written = link.written, 0
+    return Ack(link.id, link.tag, first=first)
+
+
 def _command_of(link: OutLink, first: int, last: int, state: Any, receipt: Waiting | None) -> Command:
     """Return the command for an outcome. Without one the deliveries are given back: nothing says that the client has
     processed them."""
@@ -680,20 +697,30 @@ def _command_of(link: OutLink, first: int, last: int, state: Any, receipt: Waiti
 def _split(
     channel: int, transfer: schema.Transfer, pieces: list[bytes], frame_bytes_max: int
 ) -> list[list[bytes | memoryview]]:
-    """Return the frames of a delivery, each in pieces."""
+    """Return the frames of a delivery, each in pieces. A long message is not copied."""
     size = sum(map(len, pieces))
     head = write_composite(transfer)
     if FRAME_HEAD_BYTES + len(head) + size <= frame_bytes_max:
         return [[head_of(channel, len(head) + size) + head, *pieces]]
     room = frame_bytes_max - FRAME_HEAD_BYTES - TRANSFER_BYTES_MAX
-    whole = memoryview(b"".join(pieces))
+    contents: list[list[bytes | memoryview]] = [[]]
+    left = room
+    for piece in [memoryview(each) for each in pieces]:
+        at = 0
+        while at < len(piece):
+            if not left:
+                contents.append([])
+                left = room
+            part = piece[at : at + left]
+            contents[-1].append(part)
+            at += len(part)
+            left -= len(part)
     frames: list[list[bytes | memoryview]] = []
-    for start in range(0, size, room):
-        piece = whole[start : start + room]
-        part = transfer if not start else schema.Transfer(handle=transfer.handle, settled=transfer.settled)
-        part.more = start + room < size
-        head = write_composite(part)
-        frames.append([head_of(channel, len(head) + len(piece)) + head, piece])
+    for number, content in enumerate(contents):
+        each = transfer if not number else schema.Transfer(handle=transfer.handle, settled=transfer.settled)
+        each.more = number < len(contents) - 1
+        head = write_composite(each)
+        frames.append([head_of(channel, len(head) + sum(map(len, content))) + head, *content])
     return frames
 
 

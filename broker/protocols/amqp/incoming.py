@@ -7,6 +7,8 @@ properties are mapped as far as they can be.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from tandemmq.broker.protocols.amqp import sections
@@ -20,6 +22,7 @@ from tandemmq.store.records.errors import Unencodable
 from tandemmq.store.records.loose import has_room_for
 from tandemmq.store.records.message import TIME_MAX, BodyKind, Destination, Message, PropertyValue
 from tandemmq.store.records.properties import Byte, Char, Float, Long, Short, encode_properties
+from tandemmq.store.records.utf import is_utf8
 
 NATIVE: Final = "JMS_AMQP_NATIVE"
 ORIGINAL_ENCODING: Final = "JMS_AMQP_ORIGINAL_ENCODING"
@@ -46,8 +49,8 @@ ENVELOPE_BYTES_MAX: Final = 1 << 20
 PROPERTIES_MAX: Final = 1_000
 # Longest map that is stored as a map; a longer one stays encoded.
 MAP_BYTES_MAX: Final = 64 * 1024
-# Longest body that is checked for UTF-8 on the event loop.
-TEXT_BYTES_MAX: Final = 1 << 20
+# Longest body that is copied, and checked for UTF-8, on the event loop.
+QUICK_BYTES_MAX: Final = 1 << 20
 PRIORITY_MAX: Final = 9
 DEFAULT_PRIORITY: Final = 4
 _DELIVERY_DELAY: Final = "x-opt-delivery-delay"
@@ -83,6 +86,7 @@ class Incoming:
     def __init__(self, encoded: bytes, now: int) -> None:
         self._encoded = encoded
         self._now = now
+        self.translate: Callable[[], None] | None = None  # sets a long body, on any thread
         self.is_exact = True
         self.properties: dict[str, PropertyValue] = {}
         self.sections = scan(encoded)
@@ -239,8 +243,9 @@ class Incoming:
         elif len(bodies) > 1 or bodies[0].code == sections.SEQUENCE:
             raise _Lossy
         elif bodies[0].code == sections.DATA:
-            message.body = self._bytes_of(bodies[0])
-            message.body_kind = _kind_of_data(content_type, message.body)
+            if self._encoded[bodies[0].value] not in (0xA0, 0xB0):
+                raise DecodeError("a data section is not binary")
+            self._apply_data(message, bodies[0], content_type)
             encoding = DATA
         else:
             encoding = self._apply_value(message, bodies[0], content_type)
@@ -252,29 +257,55 @@ class Incoming:
             message.body_kind = BodyKind.TEXT
             return VALUE_NULL
         if code in (0xA1, 0xB1):
-            body = self._content(section)
-            if not _is_text(body):
-                raise DecodeError("the string of the body is not UTF-8")
-            message.body, message.body_kind = body, BodyKind.TEXT
+            message.body_kind = BodyKind.TEXT
+            if not self._put_off(message, section):
+                message.body = self._content(section)
+                if not _is_text(message.body):
+                    raise DecodeError("the string of the body is not UTF-8")
             return VALUE_STRING
         if code in (0xA0, 0xB0):
-            message.body = self._content(section)
             message.body_kind = BodyKind.OBJECT if content_type == JAVA_OBJECT else BodyKind.BYTES
+            if not self._put_off(message, section):
+                message.body = self._content(section)
             return VALUE_BINARY
         if code in (0xC1, 0xD1) and section.stop - section.value <= MAP_BYTES_MAX:
             message.body, message.body_kind = _map_body(self._encoded[section.value : section.stop]), BodyKind.MAP
             return VALUE_MAP
         raise _Lossy
 
-    def _bytes_of(self, section: Section) -> bytes:
-        if self._encoded[section.value] not in (0xA0, 0xB0):
-            raise DecodeError("a data section is not binary")
-        return self._content(section)
+    def _apply_data(self, message: Message, section: Section, content_type: str | None) -> None:
+        is_text = content_type not in _UNTYPED and is_textual(content_type)
+        message.body_kind = BodyKind.TEXT if is_text else BodyKind.BYTES
+        if content_type == JAVA_OBJECT:
+            message.body_kind = BodyKind.OBJECT
+        if not self._put_off(message, section):
+            message.body = self._content(section)
+            if is_text and not _is_text(message.body):
+                message.body_kind = BodyKind.BYTES
+
+    def _put_off(self, message: Message, section: Section) -> bool:
+        """Return whether the body is long: then a thread copies it, and checks a text."""
+        if section.stop - section.value <= QUICK_BYTES_MAX:
+            return False
+        message.body = self._encoded
+        self.translate = partial(_cut, message, section)
+        return True
 
     def _content(self, section: Section) -> bytes:
-        """Return the bytes of a string or binary."""
-        head = 2 if self._encoded[section.value] < 0xB0 else 5
-        return self._encoded[section.value + head : section.stop]
+        return _content(self._encoded, section)
+
+
+def _content(encoded: bytes, section: Section) -> bytes:
+    """Return the bytes of a string or binary."""
+    head = 2 if encoded[section.value] < 0xB0 else 5
+    return encoded[section.value + head : section.stop]
+
+
+def _cut(message: Message, section: Section) -> None:
+    """Set the body of a message that has the whole encoded message as its body."""
+    message.body = _content(message.body, section)
+    if message.body_kind is BodyKind.TEXT and not is_utf8(message.body):
+        message.body_kind = BodyKind.BYTES
 
 
 def _map_body(encoded: bytes) -> bytes:
@@ -387,17 +418,8 @@ def _kind_of_nothing(content_type: str | None) -> BodyKind:
     return BodyKind.TEXT if is_textual(content_type) else BodyKind.NONE
 
 
-def _kind_of_data(content_type: str | None, body: bytes) -> BodyKind:
-    if content_type == JAVA_OBJECT:
-        return BodyKind.OBJECT
-    is_text = content_type not in _UNTYPED and is_textual(content_type) and _is_text(body)
-    return BodyKind.TEXT if is_text else BodyKind.BYTES
-
-
 def _is_text(body: bytes) -> bool:
-    """Return whether a body is UTF-8. A longer one is checked off the loop, when it is written for the store."""
-    if len(body) > TEXT_BYTES_MAX:
-        return True
+    """Return whether a body, which is not long, is UTF-8."""
     try:
         body.decode()
     except UnicodeDecodeError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
+from io import BytesIO
 from typing import Any, Final
 
 from tandemmq.broker.core.commands import ClientError
@@ -51,7 +52,7 @@ class Partial:
     delivery_id: int
     message_format: int
     is_settled: bool
-    pieces: list[bytes] = field(default_factory=list)
+    content: BytesIO = field(default_factory=BytesIO)
     size: int = 0
 
 
@@ -96,6 +97,7 @@ class OutLink:
     waiting: int = 0  # deliveries that wait for the window of the session
     unsettled: dict[int, int] = field(default_factory=dict)  # delivery id -> tag, in order
     seen: int = 0
+    written: int = 0  # first tag of presettled deliveries that the engine does not know as settled; 0: none
     is_draining: bool = False
     is_attached: bool = False
     is_over: bool = False
@@ -103,7 +105,7 @@ class OutLink:
 
 @dataclass(slots=True, frozen=True)
 class Reading:
-    """What a receiver wants: its destination, and the filters that the broker applies. ``filter``: these filters, as
+    """Request of a receiver: its destination, and the filters that the broker applies. ``filter``: these filters, as
     they are confirmed."""
 
     destination: Destination

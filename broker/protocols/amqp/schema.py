@@ -19,7 +19,7 @@ SESSION_END: Final = Symbol("session-end")
 
 
 class Kind(Enum):
-    """What a field may hold."""
+    """Kind of value that a field holds."""
 
     BOOLEAN = auto()
     UBYTE = auto()

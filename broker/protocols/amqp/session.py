@@ -32,7 +32,7 @@ from tandemmq.broker.core.commands import (
     forget_frames,
 )
 from tandemmq.broker.protocols.amqp import frames, sasl, schema
-from tandemmq.broker.protocols.amqp.channel import HANDLE_MAX, WINDOW, Channel, Sent, error_of
+from tandemmq.broker.protocols.amqp.channel import HANDLE_MAX, WINDOW, Channel, Sent, acknowledged, error_of
 from tandemmq.broker.protocols.amqp.codec import read_composite
 from tandemmq.broker.protocols.amqp.errors import (
     FRAMING_ERROR,
@@ -90,7 +90,7 @@ class AmqpLimits:
 
 
 class State(Enum):
-    """Where the conversation is."""
+    """Step of the conversation."""
 
     SASL_HEADER = auto()
     INIT = auto()
@@ -131,6 +131,7 @@ class AmqpSession(AmqpOutput):
         self._channels: dict[int, Channel] = {}
         self._out_links: dict[str, tuple[OutLink, Channel]] = {}
         self._asked: deque[Command] = deque()
+        self._written: deque[OutLink] = deque()  # links to which presettled deliveries were written
         self._held_bytes = 0  # that the engine counts for sessions and links
         self._last_id = 0
         self._message_id_prefix = f"{broker_producer(connection_id)}:"
@@ -171,6 +172,8 @@ class AmqpSession(AmqpOutput):
             self.has_more = False
             return commands
         self.now = self._clock()
+        while self._written and len(commands) < COMMANDS_MAX:
+            self._acknowledge_written(commands)
         while self._asked and len(commands) < COMMANDS_MAX:
             commands.append(self._asked.popleft())
         is_stopped = False
@@ -186,7 +189,7 @@ class AmqpSession(AmqpOutput):
             forget_frames(failure)
             commands.append(ProtocolFailure(failure))
             self.end()
-        self.has_more = self._is_parsing and (is_stopped or bool(self._asked))
+        self.has_more = self._is_parsing and (is_stopped or bool(self._asked) or bool(self._written))
         return commands
 
     def _understand(self, commands: list[Command]) -> bool:
@@ -347,6 +350,8 @@ class AmqpSession(AmqpOutput):
 
     def _close(self, commands: list[Command]) -> None:
         """End in order: the close follows the answers to all that came before."""
+        while self._written:
+            self._acknowledge_written(commands)
         self.end()
         commands.append(Disconnect(Waiting(self._say_close, lambda error: None)))
 
@@ -424,6 +429,17 @@ class AmqpSession(AmqpOutput):
         if self._state is not State.OVER:
             self.has_more = True
             self.wake()
+
+    def ask_for(self, link: OutLink) -> None:
+        if not self._written or self._written[-1] is not link:
+            self._written.append(link)
+        self.has_more = True
+        self.wake()
+
+    def _acknowledge_written(self, commands: list[Command]) -> None:
+        link = self._written.popleft()
+        if link.written:  # it may be in the list several times
+            commands.append(acknowledged(link))
 
     def count_links(self, count: int, commands: list[Command]) -> None:
         if count > 0 and self.links + count > LINKS_MAX:
@@ -543,7 +559,7 @@ class AmqpSession(AmqpOutput):
 
     @property
     def _reached(self) -> State:
-        """Where the conversation is, or was when it ended."""
+        """Return the step of the conversation; once it is over, the last one before."""
         return self._ended_in if self._state is State.OVER else self._state
 
     def end(self) -> None:
@@ -557,6 +573,7 @@ class AmqpSession(AmqpOutput):
         self._cutter = FrameCutter()
         self.partial_bytes = 0
         self._asked.clear()
+        self._written.clear()
 
 
 def _wrong_header(header: bytes) -> str:

@@ -9,7 +9,16 @@ import pytest
 from tandemmq.broker.core.commands import AckMode, ClientError, Undeliverable
 from tandemmq.broker.protocols.amqp import links, schema
 from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED
-from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Accepted, Flow, Modified, Rejected, Released, Transfer
+from tandemmq.broker.protocols.amqp.schema import (
+    UINT_MAX,
+    Accepted,
+    Composite,
+    Flow,
+    Modified,
+    Rejected,
+    Released,
+    Transfer,
+)
 from tandemmq.broker.protocols.amqp.session import AmqpLimits
 from tandemmq.broker.protocols.amqp.types import Described, Symbol, ULong
 from tandemmq.store.records.message import BodyKind, Message
@@ -269,6 +278,19 @@ def test_presettled_deliveries_are_gone_when_they_are_written(come: Make, five: 
     assert [each.settled for each in transfers] == [True] * 3
     wire.vanish()
     assert [body for body, _ in left(harness)] == ["3", "4"]
+
+
+@pytest.mark.parametrize("end", [schema.Detach(1, True), schema.End(), schema.Close()])
+def test_presettled_deliveries_are_gone_whatever_ends(
+    come: Make, writer: Client, harness: Harness, end: Composite
+) -> None:
+    writer.store(*range(60), body_kind=BodyKind.TEXT)
+    wire = come()
+    wire.receiver(mode=1)
+    flow = Flow(incoming_window=99, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=50)
+    assert len(wire.say(flow)) == 50
+    wire.say(end)
+    assert [body for body, _ in left(harness)] == [str(each) for each in range(50, 60)]
 
 
 def test_unsettled_deliveries_are_bounded(come: Make, five: None) -> None:
