@@ -70,7 +70,7 @@ class Granting(Part):
             if queue is None:
                 continue
             if not command.is_failed:
-                queue.give_back(entry, is_seen=False)
+                queue.give_back(entry, is_seen=False)  # prove: released-does-not-count ", is_seen=False"
                 continue
             redelivery = self._policies.of(queue.destination).redelivery
             if redelivery.is_over(entry.refusals) and not queue.is_dead_letter_queue:

@@ -346,7 +346,7 @@ class Channel:
             commands.append(Unsubscribe(link.id, seen=link.seen, receipt=receipt))
             return
         commands.append(RemoveProducer(link.id))
-        if link.unanswered:
+        if link.unanswered:  # prove: amqp-detach-waits-for-outcomes "link.unanswered" -> "False"
             link.on_idle = answer
         else:
             answer()
@@ -533,6 +533,7 @@ class Channel:
             commands.append(Send(message, translate=incoming.translate))
             self._top_up(link)
             return
+        # prove: amqp-accepts-after-the-store "link.unanswered += 1" -> "connection.accept(self.number, 0)"
         link.unanswered += 1
         receipt = Sent(self, link, partial.delivery_id)
         commands.append(Send(message, None, receipt, incoming.translate))
@@ -691,6 +692,7 @@ def _command_of(link: OutLink, first: int, last: int, state: Any, receipt: Waiti
         if state.undeliverable_here:
             return GiveUp(link.id, first, last, "undeliverable for its consumer", receipt=receipt)
         return GiveBack(link.id, first, last, is_failed=state.delivery_failed, receipt=receipt)
+    # prove: amqp-no-outcome-is-no-acknowledgement "GiveBack(link.id, first, last" -> "Ack(link.id, last"
     return GiveBack(link.id, first, last, receipt=receipt)
 
 

@@ -112,7 +112,7 @@ class AmqpSession(AmqpOutput):
     def __init__(self, connection_id: str, clock: Callable[[], int], *, limits: AmqpLimits) -> None:
         super().__init__()
         self._clock = clock
-        self._limits = limits
+        self.limits = limits
         self.now = 0
         self.has_more = False
         self.is_connected = False
@@ -291,9 +291,9 @@ class AmqpSession(AmqpOutput):
         idle = opened.idle_time_out or 0
         if 0 < idle < IDLE_MS_MIN:
             raise AmqpError(NOT_ALLOWED, f"idle-time-out is {IDLE_MS_MIN} ms at least")
-        self.frame_bytes_max = min(opened.max_frame_size, self._limits.frame_bytes_max)
+        self.frame_bytes_max = min(opened.max_frame_size, self.limits.frame_bytes_max)
         self.send_interval_ms = idle // 2
-        self.receive_interval_ms = self._limits.idle_ms // 2
+        self.receive_interval_ms = self.limits.idle_ms // 2
         is_sole = SOLE_CONNECTION in opened.desired_capabilities
         if is_sole and (opened.properties or {}).get(_POLICY, 0) != 0:
             raise not_implemented("the policy close-existing of sole-connection-for-container", Scope.CONNECTION)
@@ -309,12 +309,12 @@ class AmqpSession(AmqpOutput):
             return
         self._state = State.CONNECTED
         self.is_connected = True
-        self._cutter.frame_bytes_max = self._limits.frame_bytes_max
+        self._cutter.frame_bytes_max = self.limits.frame_bytes_max
         self._say_open((SOLE_CONNECTION,) if command.client_id is not None else (), {})
         self._go_on()
 
     def _say_open(self, capabilities: tuple[str, ...], properties: dict[Symbol, Any]) -> None:
-        limits = self._limits
+        limits = self.limits
         self._is_opened = True
         properties |= {
             Symbol("product"): PRODUCT,

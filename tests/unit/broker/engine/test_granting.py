@@ -1,5 +1,7 @@
 """Consumers that grant each delivery, and give deliveries back: Grant and GiveBack; a login before the connect."""
 
+# proves: released-does-not-count
+
 from __future__ import annotations
 
 from collections.abc import Callable

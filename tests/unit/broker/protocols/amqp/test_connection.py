@@ -206,6 +206,16 @@ def test_a_refused_open_says_so(make: Make, fields: dict[str, Any], condition: s
     assert wire.is_closed
 
 
+def test_frames_behind_a_refused_open_are_not_carried_out(make: Make) -> None:
+    wire = make()
+    wire.log_in()
+    wire.receive(frames.AMQP)
+    wire.said()
+    begin = schema.Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)
+    wire.receive(b"".join(frame_of(0, write_composite(each)) for each in (schema.Open(""), begin, schema.End())))
+    assert [type(each.performative).__name__ for each in wire.heard()] == ["Open", "Close"]
+
+
 def test_a_container_id_is_unique_if_its_client_wants_that(make: Make) -> None:
     first = make().connect("one", desired_capabilities=(SOLE_CONNECTION, "other"))
     assert first.offered_capabilities == (SOLE_CONNECTION,)

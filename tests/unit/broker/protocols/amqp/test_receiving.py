@@ -1,5 +1,7 @@
 """Links of AMQP clients that receive: credit, drain, windows, and the outcomes that clients give."""
 
+# proves: amqp-no-outcome-is-no-acknowledgement
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,7 @@
 """Links of AMQP clients that send: credit, transfers, and the outcomes of messages."""
 
+# proves: amqp-accepts-after-the-store, amqp-detach-waits-for-outcomes
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -56,6 +58,14 @@ def test_a_message_is_accepted_when_it_is_stored(harness: Harness, sender: AmqpW
         Disposition(role=True, first=0, last=0, settled=True, state=ACCEPTED)
     ]
     assert stored(harness) == ["a"]
+
+
+def test_nothing_is_accepted_before_it_is_durable(harness: Harness, sender: AmqpWire) -> None:
+    transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"t")
+    for command in sender.session.receive(frame_of(0, write_composite(transfer) + header(durable=True) + value("x"))):
+        sender.engine.handle(sender, command)
+    assert sender.session.take() == b""
+    assert [each.state for each in sender.all_of(Disposition)] == [ACCEPTED]
 
 
 @pytest.mark.parametrize("pieces", Pieces)
