@@ -53,6 +53,8 @@ from tandemmq.broker.protocols.amqp.links import (
     answered_source,
     answered_target,
     check_attach,
+    plain_source,
+    plain_target,
     reading_of,
     writing_of,
 )
@@ -205,8 +207,8 @@ class Channel:
             handle=attach.handle,
             role=not attach.role,
             snd_settle_mode=attach.snd_settle_mode,
-            source=None if is_sender else attach.source,
-            target=attach.target if is_sender else None,
+            source=None if is_sender else plain_source(attach.source),
+            target=plain_target(attach.target) if is_sender else None,
             initial_delivery_count=0 if is_sender else None,
         )
         self._connection.say(self.number, answer)
@@ -241,7 +243,7 @@ class Channel:
                 handle=link.handle,
                 role=True,
                 snd_settle_mode=attach.snd_settle_mode,
-                source=attach.source,
+                source=plain_source(attach.source),
                 target=answered_target(attach, link.destination),
                 max_message_size=self._connection.message_bytes_max,
             ),
@@ -289,7 +291,7 @@ class Channel:
                 role=False,
                 snd_settle_mode=attach.snd_settle_mode,
                 source=source,
-                target=attach.target,
+                target=plain_target(attach.target),
                 initial_delivery_count=0,
             ),
         )
@@ -407,6 +409,7 @@ class Channel:
             behind = _signed(link.delivery_count - (flow.delivery_count or 0)) + link.waiting
             link.remaining = flow.link_credit - behind
         link.is_draining = flow.drain
+        link.is_drained = False
         if flow.drain and link.remaining <= 0:
             commands.append(self._grant(link))
             self._answer_drain(link)
@@ -429,8 +432,9 @@ class Channel:
     def _answer_drain(self, link: OutLink) -> None:
         """Use up the credit that is left, and say so, behind the deliveries that wait for the window."""
         if link.waiting:
+            link.is_drained = True
             return
-        link.is_draining = False
+        link.is_draining = link.is_drained = False
         if link.remaining > 0:
             link.delivery_count = (link.delivery_count + link.remaining) & UINT_MAX
         link.remaining = 0
@@ -621,7 +625,7 @@ class Channel:
             if is_last:
                 link.waiting -= 1
                 link.delivery_count = (link.delivery_count + 1) & UINT_MAX
-                if link.is_draining and not link.waiting and link.tag >= link.granted:
+                if link.is_drained and not link.waiting:
                     self._answer_drain(link)
 
     def _disposition(self, disposition: schema.Disposition, commands: list[Command]) -> None:

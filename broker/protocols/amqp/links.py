@@ -15,7 +15,7 @@ from tandemmq.broker.core.commands import ClientError
 from tandemmq.broker.protocols.amqp.addresses import destination_of
 from tandemmq.broker.protocols.amqp.codec import code_of
 from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, AmqpError, Scope, not_implemented
-from tandemmq.broker.protocols.amqp.schema import Attach, Coordinator, Source, Target
+from tandemmq.broker.protocols.amqp.schema import Accepted, Attach, Coordinator, Modified, Released, Source, Target
 from tandemmq.broker.protocols.amqp.types import Described, Symbol
 from tandemmq.store.records.message import Destination
 
@@ -99,6 +99,7 @@ class OutLink:
     seen: int = 0
     written: int = 0  # first tag of presettled deliveries that the engine does not know as settled; 0: none
     is_draining: bool = False
+    is_drained: bool = False  # the engine has no more; what waits for the window comes before the answer
     is_attached: bool = False
     is_over: bool = False
 
@@ -159,11 +160,10 @@ def reading_of(attach: Attach) -> Reading:
             if not isinstance(each.value, str):
                 raise AmqpError(INVALID_FIELD, "the selector is not a string", Scope.LINK)
             selector = str(each.value).strip() or None
+            kept[key] = Described(each.descriptor, str(each.value))
         elif name == _NO_LOCAL or code == _NO_LOCAL_CODE:
             no_local = True
-        else:
-            continue
-        kept[key] = each
+            kept[key] = Described(each.descriptor, [])
     return Reading(destination, selector, no_local, kept or None)
 
 
@@ -174,7 +174,7 @@ def answered_source(attach: Attach, reading: Reading) -> Source:
     return Source(
         address=source.address,
         filter=reading.filter,
-        default_outcome=source.default_outcome,
+        default_outcome=_plain_outcome(source.default_outcome),
         outcomes=source.outcomes,
         capabilities=("topic" if reading.destination.is_topic else "queue",),
     )
@@ -185,3 +185,24 @@ def answered_target(attach: Attach, destination: Destination) -> Target:
     target = attach.target
     assert isinstance(target, Target), "writing_of checks it"
     return Target(address=target.address, capabilities=("topic" if destination.is_topic else "queue",))
+
+
+def plain_source(source: Any) -> Source | None:
+    """Return the client's own source, of which only the address is repeated."""
+    return Source(address=_plain_address(source.address)) if isinstance(source, Source) else None
+
+
+def plain_target(target: Any) -> Target | None:
+    """Return the client's own target, of which only the address is repeated."""
+    return Target(address=_plain_address(target.address)) if isinstance(target, Target) else None
+
+
+def _plain_address(address: Any) -> str | None:
+    return str(address) if isinstance(address, str) else None
+
+
+def _plain_outcome(outcome: Any) -> Any:
+    """Return the default outcome, without annotations."""
+    if isinstance(outcome, Modified):
+        return Modified(outcome.delivery_failed, outcome.undeliverable_here)
+    return outcome if isinstance(outcome, Accepted | Released) else None

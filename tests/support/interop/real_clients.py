@@ -168,6 +168,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         java(
             "activemq-6.3-tls", "6.3.1", "jms", "Jms", scheme="ssl", settings="-Dactivemq=6.3.1", options=JAVA_TLS
         ),
+        java("qpid-jms", "2.7.0", "qpid-jms", "QpidJms", scheme="amqp"),
         java("spring-3.5", "3.5.7", "spring", "Spring", settings="-Dboot=3.5.7"),
         java("spring-4.0", "4.0.7", "spring", "Spring", settings="-Dboot=4.0.7"),
         java("spring-relay", "3.5.7", "relay", "Relay", scheme="stomp", settings="-Dboot=3.5.7"),
@@ -178,7 +179,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
 }  # fmt: skip
 IN_CI: Final = ("stompjs-ws", "mqttjs-5", "activemq-6.3")
 #: Their compilers cost more than the test.
-IN_PROOFS: Final = ("autopaho", "qpid-proton")
+IN_PROOFS: Final = ("autopaho", "qpid-proton", "qpid-jms")
 
 
 def built(client: Client) -> Path:

@@ -15,10 +15,12 @@ from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.frames import frame_of
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Composite
 from tandemmq.broker.protocols.amqp.session import AmqpSession
+from tandemmq.broker.protocols.amqp.types import Described, Symbol
 from tests.support.broker.amqp_wire import LIMITS, AmqpWire, header, value
 from tests.support.prove import SEED, rounds
 from tests.unit.broker.engine.conftest import ORDERS, Harness
 from tests.unit.broker.protocols.amqp.conftest import Make
+from tests.unit.broker.protocols.amqp.test_codec import SIMPLE, VALUES
 
 FRAMES = rounds(1_500, 100_000)
 # Numbers at the ends of their ranges, and small ones, which meet the handles and deliveries that exist.
@@ -111,6 +113,28 @@ def test_any_bytes_of_frames_never_raise(frames: list[tuple[int, bytes]]) -> Non
     for channel, body in frames:
         wire.receive(frame_of(channel, body))
         wire.take()
+
+
+@given(role=st.booleans(), address=VALUES, other=VALUES, key=SIMPLE, descriptor=SIMPLE)
+@settings(deadline=None, max_examples=100)
+def test_any_terminus_is_answered(role: bool, address: Any, other: Any, key: Any, descriptor: Any) -> None:
+    wire = _session()
+    codes = (Symbol("apache.org:selector-filter:string"), Symbol("apache.org:no-local-filter:list"), descriptor)
+    filters = {
+        key: Described(codes[0], "a = 1"),
+        Symbol("n"): Described(codes[1], other),
+        "o": Described(codes[2], other),
+    }
+    outcome = schema.Modified(message_annotations={Symbol("a"): other})
+    source = schema.Source(address=address, filter=filters, default_outcome=outcome, outcomes=("amqp:accepted:list",))
+    target = schema.Target(address=address, dynamic_node_properties={Symbol("a"): other})
+    attach = schema.Attach(name="l", handle=0, role=role, source=source, target=target, properties={Symbol("p"): other})
+    for command in wire.receive(frame_of(0, write_composite(attach))):
+        receipt = getattr(command, "receipt", None)
+        if receipt is not None:
+            wire.receipt(receipt)
+    assert not wire.has_more or wire.receive(b"") is not None
+    wire.take()
 
 
 def _session() -> Any:

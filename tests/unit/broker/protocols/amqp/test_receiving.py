@@ -157,6 +157,15 @@ def test_a_drain_is_answered_when_the_window_lets_the_messages_out(come: Make, f
     assert (received(transfers), flow.drain, flow.delivery_count) == ([0, 1, 2, 3, 4], True, 5)
 
 
+def test_a_drain_with_credit_left_waits_for_the_window_too(come: Make, five: None) -> None:
+    wire = come(window=0)
+    wire.receiver()
+    assert not wire.flow(1, 9, window=0, drain=True)
+    assert received(wire.flow(None, None, window=4)) == [0, 1, 2, 3]
+    last, flow = wire.flow(None, None, window=4, next_incoming_id=4)
+    assert (last.delivery_id, flow.drain, flow.link_credit, flow.delivery_count) == (4, True, 0, 9)
+
+
 def test_a_link_that_goes_takes_what_waits_with_it(come: Make, five: None, harness: Harness) -> None:
     wire = come(window=1)
     wire.receiver()
