@@ -12,15 +12,22 @@ from functools import partial
 from typing import Any, Final
 
 from tandemmq.broker.protocols.amqp import sections
-from tandemmq.broker.protocols.amqp.addresses import reply_to_of
+from tandemmq.broker.protocols.amqp.addresses import destination_of, reply_to_of
 from tandemmq.broker.protocols.amqp.codec import composed
-from tandemmq.broker.protocols.amqp.errors import RESOURCE_LIMIT, AmqpError, DecodeError, Scope, not_implemented
+from tandemmq.broker.protocols.amqp.errors import (
+    PRECONDITION_FAILED,
+    RESOURCE_LIMIT,
+    AmqpError,
+    DecodeError,
+    Scope,
+    not_implemented,
+)
 from tandemmq.broker.protocols.amqp.schema import Header, Properties
 from tandemmq.broker.protocols.amqp.sections import Section, scan
 from tandemmq.broker.protocols.amqp.types import Described, Reader, Symbol, Timestamp, UByte, UInt, ULong, UShort, Uuid
 from tandemmq.store.records.errors import Unencodable
 from tandemmq.store.records.loose import has_room_for
-from tandemmq.store.records.message import TIME_MAX, BodyKind, Destination, Message, PropertyValue
+from tandemmq.store.records.message import TIME_MAX, BodyKind, Destination, DestinationKind, Message, PropertyValue
 from tandemmq.store.records.properties import Byte, Char, Float, Long, Short, encode_properties
 from tandemmq.store.records.utf import is_utf8
 
@@ -76,6 +83,9 @@ _TEXTUAL: Final = frozenset(f"application/{each}" for each in ("json", "xml", "j
 _UNTYPED: Final = (None, UNKNOWN_BYTES)
 
 
+_NOWHERE: Final = Destination(DestinationKind.QUEUE, "")
+
+
 class _Lossy(Exception):
     """The body has no exact form in JMS."""
 
@@ -87,6 +97,7 @@ class Incoming:
         self._encoded = encoded
         self._now = now
         self.translate: Callable[[], None] | None = None  # sets a long body, on any thread
+        self._to: Any = None
         self.is_exact = True
         self.properties: dict[str, PropertyValue] = {}
         self.sections = scan(encoded)
@@ -95,12 +106,16 @@ class Incoming:
         if len(encoded) - body > ENVELOPE_BYTES_MAX:
             raise _too_much(f"{len(encoded) - body} bytes beside its body, and {ENVELOPE_BYTES_MAX} are allowed")
 
-    def message(self, destination: Destination, message_id: str, message_format: int) -> Message:
-        """Return the message. Raises AmqpError for one that is damaged."""
-        message = Message(destination, message_id, b"", BodyKind.BYTES, properties=self.properties)
+    def message(self, destination: Destination | None, message_id: str, message_format: int) -> Message:
+        """Return the message; without ``destination``, it names its own. Raises AmqpError for one that is damaged."""
+        message = Message(destination or _NOWHERE, message_id, b"", BodyKind.BYTES, properties=self.properties)
         self._apply_header(message)
         self._apply_annotations(sections.MESSAGE_ANNOTATIONS, ANNOTATION)
         content_type = self._apply_properties(message)
+        if destination is None:
+            if self._to is None:
+                raise AmqpError(PRECONDITION_FAILED, "the message has no address in its property to", Scope.LINK)
+            message.destination = destination_of(self._to)
         self._apply_application_properties()
         self._apply_annotations(sections.FOOTER, FOOTER)
         if message_format:
@@ -183,6 +198,7 @@ class Incoming:
         if not isinstance(found, Properties):
             return None
         self.properties[HAS_PROPERTIES] = True
+        self._to = found.to
         if found.message_id is not None:
             self.properties[MESSAGE_ID] = id_text(found.message_id)
         if found.user_id is not None:

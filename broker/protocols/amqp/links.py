@@ -58,13 +58,13 @@ class Partial:
 
 @dataclass(slots=True, eq=False, repr=False)
 class InLink:
-    """A client that sends. ``id`` is its producer's; ``credit`` what it may still send; ``unanswered`` what the broker
-    has not settled; ``is_over``: nothing more is taken from it."""
+    """A client that sends. ``id`` is its producer's; ``destination`` None: each message names its own; ``credit`` what it
+    may still send; ``unanswered`` what the broker has not settled; ``is_over``: nothing more is taken from it."""
 
     name: str
     handle: int
     id: str
-    destination: Destination
+    destination: Destination | None
     _: KW_ONLY
     credit: int = 0
     delivery_count: int = 0
@@ -122,17 +122,20 @@ def check_attach(attach: Attach) -> None:
     terminus = attach.source if attach.role else attach.target
     if isinstance(terminus, (Source, Target)) and terminus.dynamic:
         raise not_implemented("dynamic nodes")
-    if terminus is None:
-        raise not_implemented("the look-up of a subscription" if attach.role else "the anonymous relay")
+    if attach.role and terminus is None:
+        raise not_implemented("the look-up of a subscription")
 
 
-def writing_of(attach: Attach) -> Destination:
-    """Return the destination of a client that sends. Raises AmqpError."""
+def writing_of(attach: Attach) -> Destination | None:
+    """Return the destination of a client that sends; None: each message names its own (anonymous relay). Raises
+    AmqpError."""
     target = attach.target
+    if target is None:
+        return None
     if not isinstance(target, Target):
         raise AmqpError(INVALID_FIELD, "the target of the link is not a target", Scope.LINK)
     if target.address is None or target.address == "":
-        raise not_implemented("the anonymous relay")
+        return None
     return destination_of(target.address, target.capabilities)
 
 
@@ -180,9 +183,11 @@ def answered_source(attach: Attach, reading: Reading) -> Source:
     )
 
 
-def answered_target(attach: Attach, destination: Destination) -> Target:
+def answered_target(attach: Attach, destination: Destination | None) -> Target:
     """Return the target as it is served."""
     target = attach.target
+    if destination is None:
+        return Target()
     assert isinstance(target, Target), "writing_of checks it"
     return Target(address=target.address, capabilities=("topic" if destination.is_topic else "queue",))
 

@@ -70,6 +70,7 @@ SESSION_BYTES: Final = 2_000
 LINK_BYTES: Final = 1_500
 # Shortest interval at which a client may want to hear something.
 IDLE_MS_MIN: Final = 200
+ANONYMOUS_RELAY: Final = Symbol("ANONYMOUS-RELAY")
 SOLE_CONNECTION: Final = Symbol("sole-connection-for-container")
 _POLICY: Final = Symbol("sole-connection-enforcement-policy")
 _FAILED: Final = Symbol("amqp:connection-establishment-failed")
@@ -310,7 +311,8 @@ class AmqpSession(AmqpOutput):
         self._state = State.CONNECTED
         self.is_connected = True
         self._cutter.frame_bytes_max = self.limits.frame_bytes_max
-        self._say_open((SOLE_CONNECTION,) if command.client_id is not None else (), {})
+        is_sole = command.client_id is not None
+        self._say_open((ANONYMOUS_RELAY, SOLE_CONNECTION) if is_sole else (ANONYMOUS_RELAY,), {})
         self._go_on()
 
     def _say_open(self, capabilities: tuple[str, ...], properties: dict[Symbol, Any]) -> None:

@@ -23,7 +23,14 @@ from tandemmq.broker.protocols.amqp.errors import (
     UNATTACHED_HANDLE,
 )
 from tandemmq.broker.protocols.amqp.frames import frame_of
-from tandemmq.broker.protocols.amqp.session import CHANNEL_MAX, LINKS_MAX, SOLE_CONNECTION, AmqpLimits, AmqpSession
+from tandemmq.broker.protocols.amqp.session import (
+    ANONYMOUS_RELAY,
+    CHANNEL_MAX,
+    LINKS_MAX,
+    SOLE_CONNECTION,
+    AmqpLimits,
+    AmqpSession,
+)
 from tandemmq.broker.protocols.amqp.types import Symbol, UInt
 from tests.support.broker.amqp_wire import LIMITS, AmqpWire, Pieces, value
 from tests.unit.broker.protocols.amqp.conftest import Make
@@ -218,8 +225,8 @@ def test_frames_behind_a_refused_open_are_not_carried_out(make: Make) -> None:
 
 def test_a_container_id_is_unique_if_its_client_wants_that(make: Make) -> None:
     first = make().connect("one", desired_capabilities=(SOLE_CONNECTION, "other"))
-    assert first.offered_capabilities == (SOLE_CONNECTION,)
-    assert make().connect("one").offered_capabilities == ()
+    assert first.offered_capabilities == (ANONYMOUS_RELAY, SOLE_CONNECTION)
+    assert make().connect("one").offered_capabilities == (ANONYMOUS_RELAY,)
     wire = make()
     wire.log_in()
     opened, close = wire.open("one", desired_capabilities=(SOLE_CONNECTION,))

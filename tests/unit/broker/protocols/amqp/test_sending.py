@@ -196,8 +196,6 @@ def test_a_damaged_presettled_message_ends_the_link(sender: AmqpWire) -> None:
 @pytest.mark.parametrize(
     ("fields", "condition"),
     [
-        ({"target": None}, NOT_IMPLEMENTED),
-        ({"target": schema.Target()}, NOT_IMPLEMENTED),
         ({"target": schema.Target(dynamic=True)}, NOT_IMPLEMENTED),
         ({"target": schema.Coordinator()}, NOT_IMPLEMENTED),
         ({"target": schema.Source(address="x")}, INVALID_FIELD),
@@ -238,6 +236,27 @@ def test_without_the_right_there_is_no_link(come: Callable[..., AmqpWire], harne
     access.is_closed = False
     wire.say(schema.Detach(0, True))
     assert wire.sender()[0].target is not None
+
+
+@pytest.mark.parametrize("target", [None, schema.Target(), schema.Target(address="")])
+def test_messages_of_the_anonymous_relay_name_their_destination(
+    come: Make, harness: Harness, target: schema.Target | None
+) -> None:
+    access = harness.access = Closed()
+    harness.begin_term()
+    wire = come()
+    assert wire.sender(target=target)[0].target == schema.Target()
+    named = [write_composite(schema.Properties(to=to)) + value("x") for to in ("queue://orders", "orders", "", 7)]
+    conditions = []
+    for encoded in (named[0], *named[2:], value("x")):
+        (answer,) = wire.send(encoded)
+        conditions.append(answer.state.error.condition)
+    assert conditions == [UNAUTHORIZED, INVALID_FIELD, INVALID_FIELD, "amqp:precondition-failed"]
+    access.is_closed = False
+    for encoded in named[:2]:
+        (answer,) = wire.send(encoded)
+        assert answer.state == ACCEPTED
+    assert stored(harness) == ["x", "x"]
 
 
 def test_topics_by_scheme_and_by_capability(come: Make, harness: Harness) -> None:
