@@ -97,7 +97,9 @@ def make_connector(
             raise RefusedSetting("connectors.uri", settings.uri, "nothing here serves MQTT")
         make_session = _mqtt_sessions(options, clock, mqtt)
     elif settings.protocol == AMQP:
-        make_session = partial(AmqpSession, clock=clock, limits=_amqp_limits(options, broker.name))
+        limits_of_amqp = _amqp_limits(options, broker.name)
+        secret = partial(secrets.token_hex, 16)
+        make_session = partial(AmqpSession, clock=clock, limits=limits_of_amqp, secret=secret)
     else:
         make_session = _stomp_sessions(options, clock)
     limits = _limits(options, MQTT if settings.protocol == MQTT else STOMP)

@@ -14,12 +14,14 @@ from typing import Any, Final, Protocol
 from tandemmq.broker.core.commands import (
     Ack,
     AckMode,
+    AddDestination,
     AddProducer,
     ClientError,
     Command,
     GiveBack,
     GiveUp,
     Grant,
+    RemoveDestination,
     RemoveProducer,
     Send,
     Subscribe,
@@ -56,9 +58,11 @@ from tandemmq.broker.protocols.amqp.links import (
     plain_source,
     plain_target,
     reading_of,
+    temporary_of,
     writing_of,
 )
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Error, Flow
+from tandemmq.store.records.message import Destination
 
 # Links of one session have handles up to this.
 HANDLE_MAX: Final = 1_023
@@ -90,6 +94,9 @@ class Connected(Protocol):
     def next_id(self) -> str: ...
 
     def next_message_id(self) -> str: ...
+
+    def next_temporary(self) -> str:
+        """Return the name of a new temporary destination."""
 
     def enter(self, link: OutLink, channel: Channel) -> None: ...
 
@@ -189,10 +196,11 @@ class Channel:
             if (attach.name, attach.role) in self._names:
                 raise not_implemented("the same link name twice in a session")
             check_attach(attach)
+            temporary = temporary_of(attach, self._connection.next_temporary)
             if attach.role:
-                self._attach_receiver(attach, commands)
+                self._attach_receiver(attach, temporary, commands)
             else:
-                self._attach_sender(attach, commands)
+                self._attach_sender(attach, temporary, commands)
         except AmqpError as error:
             if error.scope is not Scope.LINK:
                 raise
@@ -216,9 +224,9 @@ class Channel:
             self._left.add(attach.handle)
             self._connection.say(self.number, schema.Detach(attach.handle, True, error))
 
-    def _attach_sender(self, attach: schema.Attach, commands: list[Command]) -> None:
+    def _attach_sender(self, attach: schema.Attach, temporary: Destination | None, commands: list[Command]) -> None:
         connection = self._connection
-        destination = writing_of(attach)
+        destination = writing_of(attach, temporary)
         connection.count_links(1, commands)
         link = InLink(
             attach.name,
@@ -226,11 +234,13 @@ class Channel:
             connection.next_id(),
             destination,
             delivery_count=attach.initial_delivery_count or 0,
+            temporary=temporary,
         )
         self._in_links[attach.handle] = link
         self._names.add((attach.name, attach.role))
         done = partial(self._sender_attached, link, attach)
-        commands.append(AddProducer(link.id, destination, Waiting(done, partial(self._not_attached, link, attach))))
+        failed = self._make_temporary(link, attach, commands)
+        commands.append(AddProducer(link.id, destination, Waiting(done, failed)))
 
     def _sender_attached(self, link: InLink, attach: schema.Attach) -> None:
         if self.is_ending:
@@ -244,26 +254,28 @@ class Channel:
                 role=True,
                 snd_settle_mode=attach.snd_settle_mode,
                 source=plain_source(attach.source),
-                target=answered_target(attach, link.destination),
+                target=answered_target(attach, link),
                 max_message_size=self._connection.message_bytes_max,
             ),
         )
         self._top_up(link)
 
-    def _attach_receiver(self, attach: schema.Attach, commands: list[Command]) -> None:
+    def _attach_receiver(self, attach: schema.Attach, temporary: Destination | None, commands: list[Command]) -> None:
         connection = self._connection
-        reading = reading_of(attach)
+        reading = reading_of(attach, temporary)
         connection.count_links(1, commands)
         link = OutLink(
             attach.name,
             attach.handle,
             connection.next_id(),
             is_settled=attach.snd_settle_mode == SETTLED,
+            temporary=temporary,
             default_outcome=attach.source.default_outcome,
         )
         self._out_links[attach.handle] = link
         self._names.add((attach.name, attach.role))
         connection.enter(link, self)
+        failed = self._make_temporary(link, attach, commands)
         commands.append(
             Subscribe(
                 link.id,
@@ -273,8 +285,8 @@ class Channel:
                 selector=reading.selector,
                 no_local=reading.no_local,
                 receipt=Waiting(
-                    partial(self._receiver_attached, link, attach, answered_source(attach, reading)),
-                    partial(self._not_attached, link, attach),
+                    partial(self._receiver_attached, link, attach, answered_source(attach, reading, temporary)),
+                    failed,
                 ),
             )
         )
@@ -296,9 +308,21 @@ class Channel:
             ),
         )
 
+    def _make_temporary(
+        self, link: Link, attach: schema.Attach, commands: list[Command]
+    ) -> Callable[[ClientError], None]:
+        """Have the temporary destination of a link made, and return the function for a link that is refused. The first
+        error is the reason."""
+        errors: list[ClientError] = []
+        if link.temporary is not None:
+            commands.append(AddDestination(link.temporary, Waiting(_nothing, errors.append)))
+        return lambda error: self._not_attached(link, attach, errors[0] if errors else error)
+
     def _not_attached(self, link: Link, attach: schema.Attach, error: ClientError) -> None:
         """Answer an attach that the engine refused. If the client has detached it meanwhile, the detach follows."""
         is_detached = not self._forget(link)
+        if link.temporary is not None:
+            self._remove(link.temporary)
         if not self.is_ending:
             self._refuse(attach, None if is_detached else error_of(error))
 
@@ -335,12 +359,26 @@ class Channel:
         link: Link | None = self._in_links.get(handle) or self._out_links.get(handle)
         if link is None:
             raise _unattached(handle)
-        answer = partial(self._connection.say, self.number, schema.Detach(handle, detach.closed))
-        self._end_link(link, commands, answer)
+        answer = partial(self._say_detach, handle, detach.closed, None)
+        if link.temporary is None:
+            self._end_link(link, commands, answer)
+            return
+        self._end_link(link, commands, _nothing, removes=False)
+        failed = partial(self._say_detach, handle, detach.closed)
+        commands.append(RemoveDestination(link.temporary, Waiting(answer, failed)))
 
-    def _end_link(self, link: Link, commands: list[Command], answer: Callable[[], None]) -> None:
-        """End a link for the broker, and call ``answer`` when all that it did holds."""
+    def _say_detach(self, handle: int, is_closed: bool, error: ClientError | None) -> None:
+        reason = None if error is None else error_of(error)
+        self._connection.say(self.number, schema.Detach(handle, is_closed, reason))
+
+    def _end_link(
+        self, link: Link, commands: list[Command], answer: Callable[[], None], *, removes: bool = True
+    ) -> None:
+        """End a link for the broker, and call ``answer`` when all that it did holds. ``removes``: also its temporary
+        destination, as far as that has no other consumers."""
         self._forget(link)
+        if removes and link.temporary is not None:
+            self._remove(link.temporary)
         if isinstance(link, OutLink):
             if link.written:
                 commands.append(acknowledged(link))
@@ -352,6 +390,10 @@ class Channel:
             link.on_idle = answer
         else:
             answer()
+
+    def _remove(self, temporary: Destination) -> None:
+        """Have a temporary destination deleted; if it has other consumers, it ends with the connection."""
+        self._connection.ask(RemoveDestination(temporary, Waiting(_nothing, lambda error: None)))
 
     def _fail_link(self, link: Link, error: Error, commands: list[Command]) -> None:
         """Detach a link because of its client's mistake."""
@@ -675,6 +717,10 @@ class Channel:
         unanswered[0] -= 1
         if not unanswered[0] and not self.is_ending:
             self._connection.settle(self.number, first, last, state, is_receiver=False)
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def acknowledged(link: OutLink) -> Ack:

@@ -12,12 +12,12 @@ from io import BytesIO
 from typing import Any, Final
 
 from tandemmq.broker.core.commands import ClientError
-from tandemmq.broker.protocols.amqp.addresses import destination_of
+from tandemmq.broker.protocols.amqp.addresses import address_of, destination_of
 from tandemmq.broker.protocols.amqp.codec import code_of
 from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, AmqpError, Scope, not_implemented
 from tandemmq.broker.protocols.amqp.schema import Accepted, Attach, Coordinator, Modified, Released, Source, Target
-from tandemmq.broker.protocols.amqp.types import Described, Symbol
-from tandemmq.store.records.message import Destination
+from tandemmq.broker.protocols.amqp.types import Described, Symbol, ULong
+from tandemmq.store.records.message import Destination, DestinationKind
 
 # Credit of a client that sends: it is topped up when what is left, with what is not answered, is this or less. The
 # engine lets 1,000 messages of a client wait for room before it stops reading: with less credit, the acknowledgements
@@ -33,6 +33,16 @@ _NO_LOCAL: Final = "apache.org:no-local-filter:list"
 _SELECTOR_CODE: Final = 0x0000468C00000004
 _NO_LOCAL_CODE: Final = 0x0000468C00000003
 _COPY: Final = "copy"
+# Capabilities of a terminus (AMQP JMS Mapping).
+_TEMPORARY_TOPIC: Final = "temporary-topic"
+_CAPABILITIES: Final = {
+    DestinationKind.QUEUE: "queue",
+    DestinationKind.TOPIC: "topic",
+    DestinationKind.TEMP_QUEUE: "temporary-queue",
+    DestinationKind.TEMP_TOPIC: _TEMPORARY_TOPIC,
+}
+# The life of a dynamic node: that of its link.
+_DELETED_ON_CLOSE: Final = {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}
 
 
 class Waiting:
@@ -58,8 +68,9 @@ class Partial:
 
 @dataclass(slots=True, eq=False, repr=False)
 class InLink:
-    """A client that sends. ``id`` is its producer's; ``destination`` None: each message names its own; ``credit`` what it
-    may still send; ``unanswered`` what the broker has not settled; ``is_over``: nothing more is taken from it."""
+    """A client that sends. ``id`` is its producer's; ``destination`` None: each message names its own; ``credit``:
+    messages that it may still send; ``unanswered``: those that the broker has not settled; ``is_over``: nothing more is
+    taken from it; ``temporary``: the destination that was made for it."""
 
     name: str
     handle: int
@@ -71,6 +82,7 @@ class InLink:
     unanswered: int = 0
     is_attached: bool = False
     is_over: bool = False
+    temporary: Destination | None = None
     partial: Partial | None = None
     on_idle: Callable[[], None] | None = None  # called when nothing is unanswered
 
@@ -89,6 +101,7 @@ class OutLink:
     id: str
     _: KW_ONLY
     is_settled: bool = False
+    temporary: Destination | None = None
     default_outcome: Any = None
     delivery_count: int = 0
     tag: int = 0
@@ -120,16 +133,28 @@ def check_attach(attach: Attach) -> None:
     if isinstance(attach.target, Coordinator):
         raise not_implemented("transactions")
     terminus = attach.source if attach.role else attach.target
-    if isinstance(terminus, (Source, Target)) and terminus.dynamic:
-        raise not_implemented("dynamic nodes")
     if attach.role and terminus is None:
         raise not_implemented("the look-up of a subscription")
 
 
-def writing_of(attach: Attach) -> Destination | None:
+def temporary_of(attach: Attach, next_name: Callable[[], str]) -> Destination | None:
+    """Return the temporary destination that is to be made for a link; None: the link names its own. Raises
+    AmqpError."""
+    terminus = attach.source if attach.role else attach.target
+    if not isinstance(terminus, Source | Target) or not terminus.dynamic:
+        return None
+    if terminus.address is not None:
+        raise AmqpError(INVALID_FIELD, "a dynamic node has no address before it is made", Scope.LINK)
+    is_topic = _TEMPORARY_TOPIC in terminus.capabilities
+    return Destination(DestinationKind.TEMP_TOPIC if is_topic else DestinationKind.TEMP_QUEUE, next_name())
+
+
+def writing_of(attach: Attach, temporary: Destination | None) -> Destination | None:
     """Return the destination of a client that sends; None: each message names its own (anonymous relay). Raises
     AmqpError."""
     target = attach.target
+    if temporary is not None:
+        return temporary
     if target is None:
         return None
     if not isinstance(target, Target):
@@ -139,12 +164,12 @@ def writing_of(attach: Attach) -> Destination | None:
     return destination_of(target.address, target.capabilities)
 
 
-def reading_of(attach: Attach) -> Reading:
+def reading_of(attach: Attach, temporary: Destination | None) -> Reading:
     """Return what a client receives. Raises AmqpError."""
     source = attach.source
     if not isinstance(source, Source):
         raise AmqpError(INVALID_FIELD, "the source of the link is not a source", Scope.LINK)
-    destination = destination_of(source.address, source.capabilities)
+    destination = temporary or destination_of(source.address, source.capabilities)
     if "shared" in source.capabilities:
         raise not_implemented("shared subscriptions")
     if destination.is_topic and source.durable:
@@ -170,26 +195,34 @@ def reading_of(attach: Attach) -> Reading:
     return Reading(destination, selector, no_local, kept or None)
 
 
-def answered_source(attach: Attach, reading: Reading) -> Source:
+def answered_source(attach: Attach, reading: Reading, temporary: Destination | None) -> Source:
     """Return the source as it is served."""
     source = attach.source
     assert isinstance(source, Source), "reading_of checks it"
     return Source(
-        address=source.address,
+        address=source.address if temporary is None else address_of(temporary),
+        dynamic=temporary is not None,
+        dynamic_node_properties=None if temporary is None else _DELETED_ON_CLOSE,
         filter=reading.filter,
         default_outcome=_plain_outcome(source.default_outcome),
         outcomes=source.outcomes,
-        capabilities=("topic" if reading.destination.is_topic else "queue",),
+        capabilities=(_CAPABILITIES[reading.destination.kind],),
     )
 
 
-def answered_target(attach: Attach, destination: Destination | None) -> Target:
+def answered_target(attach: Attach, link: InLink) -> Target:
     """Return the target as it is served."""
-    target = attach.target
+    target, destination = attach.target, link.destination
     if destination is None:
         return Target()
     assert isinstance(target, Target), "writing_of checks it"
-    return Target(address=target.address, capabilities=("topic" if destination.is_topic else "queue",))
+    is_made = link.temporary is not None
+    return Target(
+        address=address_of(destination) if is_made else target.address,
+        dynamic=is_made,
+        dynamic_node_properties=_DELETED_ON_CLOSE if is_made else None,
+        capabilities=(_CAPABILITIES[destination.kind],),
+    )
 
 
 def plain_source(source: Any) -> Source | None:

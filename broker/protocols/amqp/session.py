@@ -108,10 +108,15 @@ _HEADERS: Final = (State.SASL_HEADER, State.AMQP_HEADER)
 
 
 class AmqpSession(AmqpOutput):
-    """The session of one connection. ``clock`` gives the milliseconds since 1970."""
+    """The session of one connection. ``clock`` gives the milliseconds since 1970; ``secret`` random text, so that no
+    client can guess the name of a temporary destination."""
 
-    def __init__(self, connection_id: str, clock: Callable[[], int], *, limits: AmqpLimits) -> None:
+    def __init__(
+        self, connection_id: str, clock: Callable[[], int], *, limits: AmqpLimits, secret: Callable[[], str]
+    ) -> None:
         super().__init__()
+        self._connection_id = connection_id
+        self._secret = secret
         self._clock = clock
         self.limits = limits
         self.now = 0
@@ -419,6 +424,9 @@ class AmqpSession(AmqpOutput):
     def next_message_id(self) -> str:
         self._sequence += 1
         return f"{self._message_id_prefix}{self._sequence}"
+
+    def next_temporary(self) -> str:
+        return f"{self._connection_id}-{self._secret()}:{self.next_id()}"
 
     def enter(self, link: OutLink, channel: Channel) -> None:
         self._out_links[link.id] = link, channel

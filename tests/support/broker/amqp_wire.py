@@ -50,7 +50,13 @@ class AmqpWire(Wire):
         self, harness: Any, *, limits: AmqpLimits = LIMITS, pieces: Pieces = Pieces.WHOLE, peer: str = "test:1"
     ) -> None:
         id = harness.connection_id()
-        super().__init__(harness, id, AmqpSession(id, lambda: harness.now, limits=limits), pieces=pieces, peer=peer)
+        super().__init__(
+            harness,
+            id,
+            AmqpSession(id, lambda: harness.now, limits=limits, secret=lambda: "secret"),
+            pieces=pieces,
+            peer=peer,
+        )
         self.cutter = FrameCutter(1 << 30)
         self.next_delivery_id = 0
 

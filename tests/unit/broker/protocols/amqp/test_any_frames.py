@@ -54,8 +54,8 @@ def any_frame(dice: random.Random) -> tuple[Composite, bytes]:
         role = flag()
         return schema.Attach(
             name=dice.choice("abc"), handle=handle, role=role, snd_settle_mode=dice.randrange(4),
-            source=dice.choice((None, schema.Source(address=address))),
-            target=dice.choice((None, schema.Target(address=address), schema.Coordinator())),
+            source=dice.choice((None, schema.Source(address=address), schema.Source(dynamic=True))),
+            target=dice.choice((None, schema.Target(address=address), schema.Target(dynamic=True), schema.Coordinator())),
             initial_delivery_count=maybe(),
         ), b""  # fmt: skip
     if kind == 1:
@@ -138,7 +138,7 @@ def test_any_terminus_is_answered(role: bool, address: Any, other: Any, key: Any
 
 
 def _session() -> Any:
-    session = AmqpSession("ID:a-1-1", lambda: 1, limits=LIMITS)
+    session = AmqpSession("ID:a-1-1", lambda: 1, limits=LIMITS, secret=lambda: "secret")
     (login,) = session.receive(b"AMQP\3\1\0\0" + frame_of(0, write_composite(schema.SaslInit("ANONYMOUS")), 1))
     assert isinstance(login, LogIn)
     session.receipt(login.receipt)

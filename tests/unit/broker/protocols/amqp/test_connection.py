@@ -85,7 +85,7 @@ def test_a_wrong_header_is_answered_with_the_right_one(
 
 
 def test_a_broker_without_room_answers_with_its_header() -> None:
-    session = AmqpSession("ID:a-1-1", lambda: 1, limits=LIMITS)
+    session = AmqpSession("ID:a-1-1", lambda: 1, limits=LIMITS, secret=lambda: "secret")
     session.fail(ClientError("Too many connections"))
     assert session.take() == frames.SASL
 

@@ -196,7 +196,7 @@ def test_a_damaged_presettled_message_ends_the_link(sender: AmqpWire) -> None:
 @pytest.mark.parametrize(
     ("fields", "condition"),
     [
-        ({"target": schema.Target(dynamic=True)}, NOT_IMPLEMENTED),
+        ({"target": schema.Target(address="x", dynamic=True)}, INVALID_FIELD),
         ({"target": schema.Coordinator()}, NOT_IMPLEMENTED),
         ({"target": schema.Source(address="x")}, INVALID_FIELD),
         ({"address": "queue://"}, INVALID_FIELD),
