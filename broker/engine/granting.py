@@ -41,8 +41,8 @@ class Granting(Part):
         subscription.pulled = number = subscription.pulled + 1  # a drain before it has ended
         subscription.credit = max(0, command.limit - subscription.tag)
         self._acknowledger.go_on(subscription)
-        if command.is_drain:
-            self._end_drain(subscription, number, 0)
+        if command.is_drain and not self._dispatcher.browsing.is_under_way(subscription):
+            self._end_drain(subscription, number, 0)  # a browser has its own end
 
     def _end_drain(self, subscription: Subscription, number: int, looks: int) -> None:
         """Report the end of a drain, unless the grant is used up, or a later one replaced it."""

@@ -284,6 +284,7 @@ class Channel:
                 prefetch=0,
                 selector=reading.selector,
                 no_local=reading.no_local,
+                is_browser=reading.is_browser,
                 receipt=Waiting(
                     partial(self._receiver_attached, link, attach, answered_source(attach, reading, temporary)),
                     failed,

@@ -125,6 +125,7 @@ class Reading:
     destination: Destination
     selector: str | None
     no_local: bool
+    is_browser: bool
     filter: dict[Any, Any] | None
 
 
@@ -174,8 +175,7 @@ def reading_of(attach: Attach, temporary: Destination | None) -> Reading:
         raise not_implemented("shared subscriptions")
     if destination.is_topic and source.durable:
         raise not_implemented("durable subscriptions")
-    if source.distribution_mode == _COPY and not destination.is_topic:
-        raise not_implemented("browsers")
+    is_browser = source.distribution_mode == _COPY and not destination.is_topic
     selector: str | None = None
     no_local = False
     kept: dict[Any, Any] = {}
@@ -192,7 +192,7 @@ def reading_of(attach: Attach, temporary: Destination | None) -> Reading:
         elif name == _NO_LOCAL or code == _NO_LOCAL_CODE:
             no_local = True
             kept[key] = Described(each.descriptor, [])
-    return Reading(destination, selector, no_local, kept or None)
+    return Reading(destination, selector, no_local, is_browser, kept or None)
 
 
 def answered_source(attach: Attach, reading: Reading, temporary: Destination | None) -> Source:
@@ -203,6 +203,7 @@ def answered_source(attach: Attach, reading: Reading, temporary: Destination | N
         address=source.address if temporary is None else address_of(temporary),
         dynamic=temporary is not None,
         dynamic_node_properties=None if temporary is None else _DELETED_ON_CLOSE,
+        distribution_mode=_COPY if reading.is_browser else None,
         filter=reading.filter,
         default_outcome=_plain_outcome(source.default_outcome),
         outcomes=source.outcomes,

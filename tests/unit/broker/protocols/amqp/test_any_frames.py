@@ -52,10 +52,11 @@ def any_frame(dice: random.Random) -> tuple[Composite, bytes]:
     if kind == 0:
         address = dice.choice(ADDRESSES)
         role = flag()
+        browser, coordinator = schema.Source(address="orders", distribution_mode="copy"), schema.Coordinator()
         return schema.Attach(
             name=dice.choice("abc"), handle=handle, role=role, snd_settle_mode=dice.randrange(4),
-            source=dice.choice((None, schema.Source(address=address), schema.Source(dynamic=True))),
-            target=dice.choice((None, schema.Target(address=address), schema.Target(dynamic=True), schema.Coordinator())),
+            source=dice.choice((None, schema.Source(dynamic=True), browser, schema.Source(address=address))),
+            target=dice.choice((None, schema.Target(dynamic=True), schema.Target(address=address), coordinator)),
             initial_delivery_count=maybe(),
         ), b""  # fmt: skip
     if kind == 1:

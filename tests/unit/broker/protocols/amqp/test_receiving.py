@@ -312,6 +312,30 @@ def test_unsettled_deliveries_are_bounded(come: Make, five: None) -> None:
     assert received(wire.dispose(1, Accepted(), last=2)) == [3, 4]
 
 
+# ---- browsers
+
+
+def test_a_browser_takes_nothing(come: Make, five: None, writer: Client, harness: Harness) -> None:
+    wire = come()
+    (attach,) = wire.receiver(distribution_mode="copy")
+    assert attach.source.distribution_mode == "copy"
+    assert received(wire.flow(1, 2)) == [0, 1]
+    for number, state in enumerate((Accepted(), Rejected(), Modified(delivery_failed=True))):
+        wire.dispose(number, state)
+    writer.store("later", body_kind=BodyKind.TEXT)
+    *transfers, flow = wire.flow(1, 9, delivery_count=2, next_incoming_id=2, drain=True)
+    assert (received(transfers), flow.drain, flow.delivery_count) == ([2, 3, 4], True, 11)
+    (flow,) = wire.flow(1, 5, delivery_count=11, next_incoming_id=5, drain=True)
+    assert (flow.drain, flow.delivery_count) == (True, 16)
+    wire.say(schema.Detach(1, True))
+    assert left(harness) == [*((str(each), 0) for each in range(5)), ("later", 0)]
+
+
+def test_a_browser_of_a_topic_is_a_consumer(come: Make) -> None:
+    (attach,) = come().receiver("topic://prices", distribution_mode="copy")
+    assert attach.source.distribution_mode is None
+
+
 # ---- what is refused
 
 
@@ -324,7 +348,6 @@ def test_unsettled_deliveries_are_bounded(come: Make, five: None) -> None:
         ({"address": "x", "dynamic": True}, INVALID_FIELD),
         ({"address": "topic://t", "durable": 2}, NOT_IMPLEMENTED),
         ({"address": "topic://t", "capabilities": ("shared",)}, NOT_IMPLEMENTED),
-        ({"address": "orders", "distribution_mode": "copy"}, NOT_IMPLEMENTED),
         ({"address": "orders", "filter": selector("a ==== b")}, INVALID_FIELD),
         ({"address": "orders", "filter": {Symbol("s"): Described(ULong(0x468C00000004), 7)}}, INVALID_FIELD),
     ],
