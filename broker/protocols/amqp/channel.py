@@ -47,6 +47,7 @@ from tandemmq.broker.protocols.amqp.incoming import Incoming
 from tandemmq.broker.protocols.amqp.links import (
     CREDIT,
     CREDIT_LOW,
+    GRANTED_MAX,
     SETTLED,
     InLink,
     OutLink,
@@ -462,10 +463,13 @@ class Channel:
             self._connection.say(self.number, self._flow_of(link))
 
     def _grant(self, link: OutLink) -> Grant:
-        """Return the command for the credit of the client, as far as its unsettled deliveries leave room."""
-        room = self._connection.unsettled_max - len(link.unsettled)
-        link.granted = link.tag + max(min(link.remaining, room), 0)
+        """Return the command for the credit of the client, or the next part of it, as far as its unsettled deliveries
+        leave room."""
+        link.granted = link.tag + max(min(link.remaining, self._room(link), GRANTED_MAX), 0)
         return Grant(link.id, link.granted, is_drain=link.is_draining)
+
+    def _room(self, link: OutLink) -> int:
+        return self._connection.unsettled_max - len(link.unsettled)
 
     def nothing(self, link: OutLink) -> None:
         """End a drain: there are no more messages now."""
@@ -646,10 +650,11 @@ class Channel:
         if link.is_settled:
             link.written = link.written or tag
             self._connection.ask_for(link)
-        if link.is_draining and tag >= link.granted:
-            self._answer_drain(link)
-        elif link.is_settled and tag >= link.granted and link.remaining > 0:
-            self._connection.ask(self._grant(link))
+        if tag >= link.granted:
+            if link.remaining > 0 and self._room(link) > 0:
+                self._connection.ask(self._grant(link))
+            elif link.is_draining:
+                self._answer_drain(link)
 
     def passed_over(self, link: OutLink, tag: int) -> None:
         """Note a delivery that could not be made: the client has credit for another one."""
@@ -692,7 +697,8 @@ class Channel:
         for link, (low, high) in covered.items():
             commands.append(_command_of(link, low, high, link.default_outcome if state is None else state, receipt))
             link.seen = max(link.seen, high)
-            if link.granted < link.tag + link.remaining and len(link.unsettled) <= self._connection.unsettled_max // 2:
+            is_held = link.tag >= link.granted and link.remaining > 0
+            if is_held and len(link.unsettled) <= self._connection.unsettled_max // 2:
                 commands.append(self._grant(link))
 
     def _covered(self, first: int, last: int) -> dict[OutLink, tuple[int, int]]:

@@ -26,6 +26,8 @@ CREDIT: Final = 500
 CREDIT_LOW: Final = 150
 # Limit of deliveries of one link that the client has not settled, whatever credit it grants.
 UNSETTLED_MAX: Final = 10_000
+# Deliveries that the engine makes in one step, whatever credit the client grants: each is encoded on the event loop.
+GRANTED_MAX: Final = 128
 
 SETTLED: Final = 1  # of snd-settle-mode
 _SELECTOR: Final = "apache.org:selector-filter:string"

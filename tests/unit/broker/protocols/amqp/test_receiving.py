@@ -304,6 +304,21 @@ def test_presettled_deliveries_are_gone_whatever_ends(
     assert [body for body, _ in left(harness)] == [str(each) for each in range(50, 60)]
 
 
+@pytest.mark.parametrize("mode", [1, 2])
+@pytest.mark.parametrize("drain", [False, True])
+def test_much_credit_is_used_in_steps(come: Make, writer: Client, mode: int, drain: bool) -> None:
+    writer.store(*range(300), body_kind=BodyKind.TEXT)
+    wire = come()
+    wire.receiver(mode=mode)
+    answers = wire.flow(1, 400, drain=drain)
+    assert received(answers) == list(range(300))
+    if drain:
+        assert (answers[-1].drain, answers[-1].delivery_count) == (True, 400)
+    else:
+        writer.store(*range(200), body_kind=BodyKind.TEXT)
+        assert len(wire.heard()) == 100
+
+
 def test_unsettled_deliveries_are_bounded(come: Make, five: None) -> None:
     wire = come(limits=AmqpLimits("broker", unsettled_max=2))
     assert received(wire.receiver(credit=1 << 31)) == [0, 1]
