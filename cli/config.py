@@ -98,6 +98,7 @@ _OPTIONS: Final = (
     click.option("--stomp", metavar="HOST:PORT|off", help="Address for STOMP clients."),
     click.option("--openwire", metavar="HOST:PORT|off", help="Address for OpenWire clients (JMS)."),
     click.option("--mqtt", metavar="HOST:PORT|off", help="Address for MQTT clients. Default: none."),
+    click.option("--amqp", metavar="HOST:PORT|off", help="Address for AMQP 1.0 clients. Default: none."),
     click.option("--ws", metavar="HOST:PORT|off", help="Address for browsers (WebSocket). Default: none."),
     click.option("--admin", metavar="[https://]HOST:PORT|off", help="Address of the admin server."),
     click.option(

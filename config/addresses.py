@@ -19,6 +19,7 @@ EXPECTED_ADVERTISED: Final = "HOST:PORT, as others connect to it"
 STOMP: Final = "stomp"
 OPENWIRE: Final = "openwire"
 MQTT: Final = "mqtt"
+AMQP: Final = "amqp"
 #: STOMP or MQTT: the client chooses by the subprotocol that it requests.
 WEBSOCKET: Final = "websocket"
 #: ActiveMQ's schemes: the protocol, and whether it uses TLS. The variants of I/O (nio) are the same here.
@@ -39,13 +40,20 @@ SCHEMES: Final = {
     "mqtts": (MQTT, True),
     "mqtt+ssl": (MQTT, True),
     "mqtt+nio+ssl": (MQTT, True),
+    "amqp": (AMQP, False),
+    "amqp+nio": (AMQP, False),
+    "amqp+ssl": (AMQP, True),
+    "amqp+nio+ssl": (AMQP, True),
     "ws": (WEBSOCKET, False),
     "wss": (WEBSOCKET, True),
 }
 #: Schemes that this release knows only by name.
-LATER: Final = ("amqp", "amqp+ssl", "auto", "auto+ssl")
+LATER: Final = ("auto", "auto+ssl")
 PORT_MAX: Final = 65_535
 HEART_BEAT_MS_MAX: Final = 24 * 3_600_000
+#: Range of the frames of AMQP: each peer must take 512 bytes, and a frame is parsed in one step.
+AMQP_FRAME_MIN: Final = 512
+AMQP_FRAME_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,8 @@ class ConnectorOptions:
     default_keep_alive: int = 0  # MQTT: for clients that request none; 0: no limit
     subscription_prefetch: int | None = None  # MQTT; None: as in [broker]
     publish_dollar_topics: bool = False  # MQTT: clients may send to topics that begin with "$"
+    max_amqp_frame_size: int = 128 << 10  # AMQP: of a frame; max_frame_size limits a message
+    idle_timeout: int = 30_000  # AMQP: the longest silence; 0: no limit
     client_auth: str | None = None  # of TLS; None: as in [tls], here and below
     minimum_version: str | None = None
     certificate: str | None = None
@@ -132,7 +142,9 @@ def connector(uri: str) -> Connector:
     return replace(found, options=_options(parts.query, found.protocol, found.is_tls))
 
 
-_EXPECTED_SCHEME: Final = 'a connector of this release: one of stomp, openwire, mqtt and ws, as "stomp://HOST:PORT"'
+_EXPECTED_SCHEME: Final = (
+    'a connector of this release: one of stomp, openwire, mqtt, amqp and ws, as "stomp://HOST:PORT"'
+)
 
 
 def admin(uri: str) -> Address | None:
@@ -197,6 +209,13 @@ def _at_least_one(parse: Callable[[object], int]) -> Callable[[str], int]:
     return read
 
 
+def _amqp_frame_size(value: str) -> int:
+    number = size(value)
+    if not AMQP_FRAME_MIN <= number <= AMQP_FRAME_MAX:
+        raise ValueError(f"{AMQP_FRAME_MIN} to {AMQP_FRAME_MAX} bytes")
+    return number
+
+
 def _boolean(value: str) -> bool:
     text = value.lower()
     if text not in ("true", "false"):
@@ -246,6 +265,7 @@ class Option:
 _OF_STOMP: Final = (STOMP, WEBSOCKET)
 _OF_OPENWIRE: Final = (OPENWIRE,)
 _OF_MQTT: Final = (MQTT, WEBSOCKET)
+_OF_AMQP: Final = (AMQP,)
 # ActiveMQ sets a STOMP connector's limits equally through `wireFormat.` and `transport.`.
 _MAX_FRAME_SIZE: Final = Option("max_frame_size", _at_least_one(size))
 _MAX_DATA_LENGTH: Final = Option("max_data_length", _at_least_one(size), _OF_STOMP)
@@ -269,6 +289,8 @@ OPTIONS: Final[dict[str, Option]] = {
     "transport.defaultKeepAlive": Option("default_keep_alive", milliseconds, _OF_MQTT),
     "transport.activeMQSubscriptionPrefetch": Option("subscription_prefetch", _prefetch, _OF_MQTT),
     "transport.publishDollarTopics": Option("publish_dollar_topics", _boolean, _OF_MQTT),
+    "wireFormat.maxAmqpFrameSize": Option("max_amqp_frame_size", _amqp_frame_size, _OF_AMQP),
+    "wireFormat.idleTimeout": Option("idle_timeout", milliseconds, _OF_AMQP),
     "needClientAuth": _NEED,
     "transport.needClientAuth": _NEED,
     "wantClientAuth": _WANT,
@@ -297,6 +319,8 @@ ALWAYS: Final[dict[str, tuple[str, str]]] = {
         "mqtt-default-subscriptions",
         "queues of virtual topics are for STOMP and JMS clients; MQTT has shared subscriptions",
     ),
+    "transport.transformer": ("jms", "messages that jms would change or lose are stored whole, as native does"),
+    "wireFormat.allowNonSaslConnections": ("false", "each client logs in by SASL, PLAIN or ANONYMOUS"),
     "auditNetworkProducers": ("false", "there are no networks of brokers here"),
 }
 

@@ -166,6 +166,10 @@ SCHEMES: Final = {
     "udp": "There is no UDP: a lost datagram would be a lost message.",
     "multicast": "There is no multicast.",
     "peer": _NETWORK,
+    **dict.fromkeys(
+        ("amqp", "amqp+nio", "amqp+ssl", "amqp+nio+ssl"),
+        "Only parts of AMQP 1.0 are served: read amqp.md, then add the connector yourself.",
+    ),
     "http": "There is no OpenWire over HTTP; use tcp or ssl.",
     "https": "There is no OpenWire over HTTP; use ssl.",
 }

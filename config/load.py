@@ -52,6 +52,7 @@ CONNECTOR_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "stomp": ("stomp",),
     "openwire": ("openwire", "tcp", "nio"),
     "mqtt": ("mqtt", "mqtt+nio"),
+    "amqp": ("amqp", "amqp+nio"),
     "ws": ("ws",),
 }
 
@@ -80,6 +81,7 @@ class Flags:
     stomp: str | None = None
     openwire: str | None = None
     mqtt: str | None = None
+    amqp: str | None = None
     ws: str | None = None
     admin: str | None = None
 
@@ -198,6 +200,7 @@ class _Values:
         for scheme, text in (
             ("openwire", flags.openwire),
             ("mqtt", flags.mqtt),
+            ("amqp", flags.amqp),
             ("ws", flags.ws),
             ("stomp", flags.stomp),
         ):
@@ -229,7 +232,9 @@ class _Values:
     def put_dotted(self, key: str, value: str, origin: str) -> None:
         section = key.partition(".")[0]
         if section == "connectors":
-            raise SettingsError(key, value, "connectors in the file, or by --stomp, --openwire, --mqtt, --ws", origin)
+            raise SettingsError(
+                key, value, "connectors in the file, or by --stomp, --openwire, --mqtt, --amqp, --ws", origin
+            )
         for tables in TABLE_LISTS:
             if f"{key}.".startswith(f"{tables}."):
                 raise SettingsError(key, value, f"tables in the file, [[{tables}]]", origin)

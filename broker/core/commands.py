@@ -46,7 +46,8 @@ class Connect(Command):
     one with the same name. ``steals_client_id``: the connection also replaces another connection of the same user with
     its client id, which is notified first (ErrorKind.TAKEN_OVER). ``is_client_id_assigned``: the broker chose the
     client id. ``state``: the queue in which the broker keeps the state of that client while it is away (MQTT); the
-    queue need not exist yet, and the connection may do everything with it.
+    queue need not exist yet, and the connection may do everything with it. ``is_logged_in``: a LogIn before it was
+    accepted, and its user connects.
 
     Filled in before ``session.connected``: ``has_state``, whether that queue exists; ``principal``, the logged-in user;
     ``may_read``, whether the user may read from a destination, by its rights at the time of the call;
@@ -62,10 +63,20 @@ class Connect(Command):
     steals_client_id: bool = False
     is_client_id_assigned: bool = False
     state: Destination | None = None
+    is_logged_in: bool = False
     has_state: bool = field(default=False, init=False)
     principal: Principal = field(default=_UNKNOWN, init=False)
     may_read: Callable[[Destination], bool] = field(default=_nothing, init=False)
     durable_names: tuple[str, ...] = field(default=(), init=False)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class LogIn(Command):
+    """Check the credentials of a client that names its client id later, in a Connect with ``is_logged_in`` (AMQP)."""
+
+    login: str | None
+    passcode: str | None
+    receipt: Receipt | None = None
 
 
 class Send(Command):
@@ -218,6 +229,20 @@ class GiveUp(Command):
 
 
 @dataclass(slots=True, eq=False, repr=False)
+class GiveBack(Command):
+    """Give the deliveries from ``first`` to ``tag`` back to their queues, for any consumer. ``is_failed``: the client
+    refused them, so they count as redelivered, and the redelivery policy may make dead letters of them. A plain
+    subscription of a topic has no queue: its deliveries end."""
+
+    id: str
+    first: int
+    tag: int
+    _: KW_ONLY
+    is_failed: bool = False
+    receipt: Receipt | None = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Redelivered(Command):
     """Count one more delivery of those from ``first`` to ``tag`` to the client's application, which still holds them
     (OpenWire REDELIVERED)."""
@@ -258,6 +283,19 @@ class Pull(Command):
 
     id: str
     timeout_ms: int
+    receipt: Receipt | None = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Grant(Command):
+    """Set the tag up to which a subscription with prefetch 0 receives messages; acknowledgements do not change it
+    (AMQP). ``is_drain``: the session gets ``nothing`` if fewer messages are there now, and the rest of the grant ends;
+    it gets no ``nothing`` if it receives all of them."""
+
+    id: str
+    limit: int
+    _: KW_ONLY
+    is_drain: bool = False
     receipt: Receipt | None = None
 
 

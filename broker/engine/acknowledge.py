@@ -215,7 +215,7 @@ class Acknowledger(Part):
                 continue
             redelivery = self._policies.of(queue.destination).redelivery
             if self._settings.stomp_nack == "requeue" and not redelivery.is_over(entry.refusals):
-                if self._refuse(queue, entry, redelivery.delay(entry.refusals)):
+                if self.refuse(queue, entry, redelivery.delay(entry.refusals)):
                     refused.setdefault(queue, []).append(entry)
             elif queue.is_dead_letter_queue:
                 # A dead letter is not dead-lettered again: it stays with its subscription until that ends.
@@ -242,7 +242,7 @@ class Acknowledger(Part):
             self._dispatch(queue)
         self.go_on(subscription)
 
-    def _refuse(self, queue: QueueBase, entry: Entry, delay: int) -> bool:
+    def refuse(self, queue: QueueBase, entry: Entry, delay: int) -> bool:
         """Redeliver a message after ``delay`` milliseconds. Return whether it is back in its queue already."""
         entry.refusals += 1
         if delay and self._delayed < DELAYED_MAX:

@@ -21,6 +21,7 @@ from tandemmq.broker.core.commands import (
     Connect,
     Disconnect,
     ErrorKind,
+    LogIn,
     ProtocolFailure,
     Subscribe,
     forget_frames,
@@ -198,11 +199,12 @@ class Clients(Part):
             error.receipt = getattr(command, "receipt", None)
         if isinstance(command, Subscribe):
             error.refused_id = command.id
-        if error.kind is ErrorKind.SECURITY and not isinstance(command, Connect):  # logins have log lines of their own
+        is_login = isinstance(command, Connect | LogIn)
+        if error.kind is ErrorKind.SECURITY and not is_login:  # logins have log lines of their own
             self._denials.note(client.connection, error.message, self._clock())
         session = client.session
         tell(client.connection, session.fail, error)
-        is_fatal = error.is_fatal and (not session.survives_errors or isinstance(command, Connect | ProtocolFailure))
+        is_fatal = error.is_fatal and (not session.survives_errors or is_login or isinstance(command, ProtocolFailure))
         is_end = is_fatal or (self._settings.stomp_strict_errors and not session.survives_errors)
         # A frame that is too long: its client may have sent it without waiting, and may not read the answer.
         if is_end or (isinstance(command, ProtocolFailure) and error.kind is ErrorKind.RESOURCE):

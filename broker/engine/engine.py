@@ -41,6 +41,7 @@ from tandemmq.broker.engine.arrivals import Arrivals
 from tandemmq.broker.engine.clients import Clients, Handler
 from tandemmq.broker.engine.declarations import Declarations, IdleDestinations
 from tandemmq.broker.engine.dispatch import SAMPLE_SECONDS, Dispatcher
+from tandemmq.broker.engine.granting import Granting
 from tandemmq.broker.engine.inventory import Inventory
 from tandemmq.broker.engine.limits import StoredBytes
 from tandemmq.broker.engine.login import Login, Sessions
@@ -166,6 +167,7 @@ class Engine:
         self._sender = Sender(shared, self._router, self._arrivals)
         self._transactions = Transactions(shared, dispatcher, self._sender)
         self._acknowledger = Acknowledger(shared, dispatcher, self._transactions)
+        granting = Granting(shared, dispatcher, self._acknowledger)
         self._subscriber = Subscriber(shared, dispatcher, advising)
         producing = Producing(
             shared, self._sender, self._transactions, clients, advising, dispatcher, self._acknowledger
@@ -205,6 +207,8 @@ class Engine:
             commands.Redelivered: self._acknowledger.redelivered,
             commands.Move: producing.move,
             commands.Delivered: self._acknowledger.delivered,
+            commands.GiveBack: granting.give_back,
+            commands.Grant: granting.grant,
             commands.Pull: self._acknowledger.pull,
             commands.SetPrefetch: self._acknowledger.set_prefetch,
             commands.SetNoLocal: self._subscriber.set_no_local,
@@ -220,6 +224,7 @@ class Engine:
             commands.RemoveProducer: self._declarations.remove_producer,
             commands.AddDestination: self._declarations.add_destination,
             commands.RemoveDestination: self._declarations.remove_destination,
+            commands.LogIn: login.log_in,
             commands.Connect: login.connect,
             commands.Disconnect: self._disconnect,
             commands.ProtocolFailure: self._protocol_failure,

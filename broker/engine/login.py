@@ -10,8 +10,8 @@ from typing import Protocol
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Credentials, Operation, PrivateAccess, is_admin
-from tandemmq.broker.core.client import Client
-from tandemmq.broker.core.commands import ClientError, Connect, ErrorKind
+from tandemmq.broker.core.client import NOBODY, Client
+from tandemmq.broker.core.commands import ClientError, Connect, ErrorKind, LogIn
 from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.principal import ANONYMOUS, Principal
 from tandemmq.broker.core.topics.durables import DurableSubscriber
@@ -53,10 +53,27 @@ class Login(Part):
 
     def connect(self, client: Client, command: Connect) -> None:
         """Check the credentials of a client."""
+        if command.is_logged_in:
+            assert client.principal is not NOBODY, "LogIn precedes a Connect that relies on it"
+            self._admit(client, command, client.principal)
+            return
+        self._check(client, command, partial(self._admit_or_refuse, client, command))
+
+    def log_in(self, client: Client, command: LogIn) -> None:
+        """Check the credentials of a client that connects later."""
+        self._check(client, command, partial(self._logged_in, client, command))
+
+    def _check(self, client: Client, command: Connect | LogIn, then: Callable[[Principal | ClientError], None]) -> None:
         peer, certificate = client.connection.peer, client.connection.certificate
         credentials = Credentials(peer, command.login, command.passcode, certificate, lambda: client.is_open)
-        admit = partial(self._admit_or_refuse, client, command)
-        self._clients.when_known(client, partial(self._access.connect, credentials), admit, is_read=True)
+        self._clients.when_known(client, partial(self._access.connect, credentials), then, is_read=True)
+
+    def _logged_in(self, client: Client, command: LogIn, answer: Principal | ClientError) -> None:
+        if isinstance(answer, ClientError):
+            self._clients.refuse(client, command, answer)
+            return
+        client.principal = answer
+        client.send_receipt(command.receipt)
 
     def _admit_or_refuse(self, client: Client, command: Connect, answer: Principal | ClientError) -> None:
         try:

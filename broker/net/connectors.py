@@ -14,6 +14,7 @@ from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.server import Connector
 from tandemmq.broker.net.transport import DEFAULT_LIMITS, TransportLimits
 from tandemmq.broker.net.websocket import Subprotocol, WebSocketOptions, of_mqtt, of_stomp
+from tandemmq.broker.protocols.amqp.session import AmqpLimits, AmqpSession
 from tandemmq.broker.protocols.mqtt.conversation import Hooks
 from tandemmq.broker.protocols.mqtt.session import MqttLimits, MqttSession
 from tandemmq.broker.protocols.openwire.handshake import Greeting
@@ -23,7 +24,7 @@ from tandemmq.broker.protocols.stomp.frames import PASSED_OVER_BYTES_MAX, Limits
 from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.broker.security.tls import Tls, subject
 from tandemmq.config import addresses
-from tandemmq.config.addresses import MQTT, OPENWIRE, STOMP, WEBSOCKET, Address, ConnectorOptions
+from tandemmq.config.addresses import AMQP, MQTT, OPENWIRE, STOMP, WEBSOCKET, Address, ConnectorOptions
 from tandemmq.config.errors import RefusedSetting
 from tandemmq.config.mqtt import MqttSettings
 from tandemmq.config.settings import BrokerSettings, ConnectorSettings, Settings
@@ -96,6 +97,10 @@ def make_connector(
         if mqtt is None:
             raise RefusedSetting("connectors.uri", settings.uri, "MQTT is not served")
         make_session = _mqtt_sessions(options, clock, mqtt)
+    elif settings.protocol == AMQP:
+        limits_of_amqp = _amqp_limits(options, broker.name)
+        secret = partial(secrets.token_hex, 16)
+        make_session = partial(AmqpSession, clock=clock, limits=limits_of_amqp, secret=secret)
     else:
         make_session = _stomp_sessions(options, clock)
     limits = _limits(options, MQTT if settings.protocol == MQTT else STOMP)
@@ -148,6 +153,12 @@ def _mqtt_sessions(
         options.allow_link_stealing is not False,
     )
     return partial(MqttSession, clock=clock, limits=limits, hooks=hooks)
+
+
+def _amqp_limits(options: ConnectorOptions, broker_name: str) -> AmqpLimits:
+    return AmqpLimits(
+        broker_name, _version(), options.max_frame_size, options.max_amqp_frame_size, options.idle_timeout
+    )
 
 
 def _limits(options: ConnectorOptions, protocol: str) -> TransportLimits:

@@ -102,6 +102,19 @@ def decode_properties(data: bytes) -> dict[str, Any]:
     return found
 
 
+def decode_stream(data: bytes) -> list[Any]:
+    """Decode the body of a stream message: typed values up to its end. Raises RecordDamaged."""
+    found = []
+    position = 0
+    try:
+        while position < len(data):
+            value, position = _read_value(data, position, 0)
+            found.append(value)
+    except (IndexError, struct.error):
+        raise RecordDamaged("the values of a stream are truncated") from None
+    return found
+
+
 def without(data: bytes, names: Collection[str]) -> bytes:
     """Return the encoded map ``data`` without the entries with these names; the others keep their bytes. ``data`` must
     be valid for ``decode_properties``."""

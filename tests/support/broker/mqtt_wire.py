@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from enum import Enum, auto
 from typing import Any
 
-from tandemmq.broker.core.memory import Holder
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.mqtt.retained_messages import number_of
 from tandemmq.broker.protocols.mqtt.conversation import NEWEST, ConnectionEnd, Hooks, SentIds
@@ -28,6 +26,7 @@ from tandemmq.broker.protocols.mqtt.properties import NONE, Properties
 from tandemmq.broker.protocols.mqtt.session import MqttLimits, MqttSession
 from tandemmq.broker.protocols.mqtt.topics import matches, topic_of
 from tandemmq.store.records.message import Destination, Message
+from tests.support.broker.wire import Pieces, Wire
 from tests.support.protocols.mqtt.client_packets import ServerPacket, decode_all, encode
 
 V5 = Version.V5
@@ -102,16 +101,10 @@ def _levels(message: Message) -> list[str]:
     return topic_of(message.original_destination.name).split("/")
 
 
-class Pieces(Enum):
-    """How the bytes of a client are split into pieces."""
+class MqttWire(Wire):
+    """An MQTT client."""
 
-    WHOLE = auto()
-    BYTES = auto()
-
-
-class MqttWire:
-    """A connection in memory. Like the transport, it passes all commands of one piece of input to the session, and
-    gives it the turns that it requests."""
+    session: MqttSession
 
     def __init__(
         self,
@@ -123,78 +116,13 @@ class MqttWire:
         pieces: Pieces = Pieces.WHOLE,
         peer: str = "test:1",
     ) -> None:
-        self.id = harness.connection_id()
-        self.peer = peer
-        self.client: Any = None
-        self.certificate = None
         self.version = version
-        self.pieces = pieces
         self.hooks = hooks or NotedHooks()
-        self.session = MqttSession(self.id, lambda: harness.now, limits=limits, hooks=self.hooks)
-        self.session.set_wake(self._wake)
-        self.engine = harness.engine
-        self.holder = Holder(self.engine.memory)
-        self.is_writable = True
-        self.is_held = False
-        self.is_reading = True
-        self.is_closed = self.has_hung_up = False
-        self._harness = harness
-        self._unread: list[bytes] = []
-        self._is_woken = False
-        self.engine.opened(self)
-
-    # ---- as the transport
-
-    def touch(self) -> None: ...
-
-    def close(self, after_flush: bool = True) -> None:
-        if not self.is_closed:
-            self.is_closed = True
-            self.session.end()
-            self._harness.soon(lambda: self.engine.closed(self))
-
-    def stop_reading(self) -> None:
-        self.is_reading = False
-
-    def resume_reading(self) -> None:
-        self.is_reading = True
-        self._wake()
-
-    def _wake(self) -> None:
-        if not self._is_woken:
-            self._is_woken = True
-            self._harness.soon(self._turn)
-
-    def _turn(self) -> None:
-        self._is_woken = False
-        data = b""
-        while not self.is_closed and self.is_reading:
-            if not data and self._unread and not self.session.has_more:
-                data = self._unread.pop(0)
-            elif not self.session.has_more:
-                break
-            for command in self.session.receive(data):
-                if not self.is_closed:
-                    self.engine.handle(self, command)
-            data = b""
-
-    def receive(self, data: bytes) -> None:
-        """Pass bytes to the session, and run the work that follows at once."""
-        self.arrive(data)
-        self._harness.turn()
-
-    def arrive(self, data: bytes) -> None:
-        """Pass bytes to the session."""
-        self._unread += [data] if self.pieces is Pieces.WHOLE else [data[at : at + 1] for at in range(len(data))]
-        self._wake()
+        id = harness.connection_id()
+        session = MqttSession(id, lambda: harness.now, limits=limits, hooks=self.hooks)
+        super().__init__(harness, id, session, pieces=pieces, peer=peer)
 
     # ---- as a client
-
-    def vanish(self) -> None:
-        """Close the socket."""
-        self.has_hung_up = not self.is_closed
-        self.close()
-        self._harness.turn()
 
     def heard(self) -> list[ServerPacket]:
         """Return the packets that came since the last call."""

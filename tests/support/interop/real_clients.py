@@ -50,6 +50,7 @@ CONNECTORS: Final[Mapping[str, tuple[str, str]]] = {
     "wss": ("wss://127.0.0.1:{port}", QUEUE),
     "mqtt": ("mqtt://127.0.0.1:{port}", "clients/numbers"),
     "mqtts": ("mqtt+ssl://127.0.0.1:{port}?needClientAuth=true", "clients/numbers"),
+    "amqp": ("amqp://127.0.0.1:{port}", "clients"),
     "tcp": ("tcp://127.0.0.1:{port}", "clients"),
     "ssl": ("ssl://127.0.0.1:{port}?needClientAuth=true", "clients"),
 }
@@ -147,6 +148,14 @@ CLIENTS: Final[Mapping[str, Client]] = {
         Client(
             "paho-c", "1.3.12", "mqtt", ("paho-c.c",), ("cc -o client paho-c.c -lpaho-mqtt3a",), "{build}/client"
         ),
+        Client(
+            "qpid-proton", "0.40.0", "amqp", ("qpid-proton.py",),
+            (
+                f"{sys.executable} -m venv venv",
+                f"{sys.executable} -m pip --python venv/bin/python install --quiet python-qpid-proton==0.40.0",
+            ),
+            "{build}/venv/bin/python {build}/qpid-proton.py", is_once=False,
+        ),
         go("autopaho", "v0.23.0", "github.com/eclipse/paho.golang/autopaho"),
         go("paho-go", "v1.5.1", "github.com/eclipse/paho.mqtt.golang", is_once=False),
         Client(
@@ -160,6 +169,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         java(
             "activemq-6.3-tls", "6.3.1", "jms", "Jms", scheme="ssl", settings="-Dactivemq=6.3.1", options=JAVA_TLS
         ),
+        java("qpid-jms", "2.7.0", "qpid-jms", "QpidJms", scheme="amqp"),
         java("spring-3.5", "3.5.7", "spring", "Spring", settings="-Dboot=3.5.7"),
         java("spring-4.0", "4.0.7", "spring", "Spring", settings="-Dboot=4.0.7"),
         java("spring-relay", "3.5.7", "relay", "Relay", scheme="stomp", settings="-Dboot=3.5.7"),
@@ -170,7 +180,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
 }  # fmt: skip
 IN_CI: Final = ("stompjs-ws", "mqttjs-5", "activemq-6.3")
 #: Clients whose compilation takes longer than the test.
-IN_PROOFS: Final = ("autopaho",)
+IN_PROOFS: Final = ("autopaho", "qpid-proton", "qpid-jms")
 
 
 def built(client: Client) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tandemmq.config.addresses import (
+    AMQP,
     MQTT,
     OPENWIRE,
     STOMP,
@@ -95,12 +96,20 @@ def test_options_of_tls_are_read(query: str, options: ConnectorOptions) -> None:
     assert connector(f"ssl://h:1?{query}").options == options
 
 
+def test_every_option_of_amqp_is_read() -> None:
+    options = connector(
+        "amqp://h:1?wireFormat.maxAmqpFrameSize=64kb&wireFormat.idleTimeout=0&maximumConnections=7"
+    ).options
+    assert (options.max_amqp_frame_size, options.idle_timeout, options.maximum_connections) == (65_536, 0, 7)
+
+
 @pytest.mark.parametrize(
     ("protocol", "plain", "with_tls"),
     [
         (STOMP, "stomp stomp+nio", "stomp+ssl stomp+nio+ssl"),
         (OPENWIRE, "openwire tcp nio", "ssl openwire+ssl nio+ssl"),
         (MQTT, "mqtt mqtt+nio", "mqtts mqtt+ssl mqtt+nio+ssl"),
+        (AMQP, "amqp amqp+nio", "amqp+ssl amqp+nio+ssl"),
         (WEBSOCKET, "ws", "wss"),
     ],
 )
@@ -116,7 +125,12 @@ def test_activemqs_schemes_say_what_is_spoken(protocol: str, plain: str, with_tl
     [
         ("auto+ssl://h:61616", r"auto\+ssl comes with a later release"),
         ("openwire://h", "openwire://HOST:PORT"),
-        ("amqp://h:5672", "amqp comes with a later release"),
+        ("auto://h:5672", "auto comes with a later release"),
+        ("amqp://h:1?wireFormat.maxAmqpFrameSize=511", "512 to 1048576 bytes"),
+        ("amqp://h:1?wireFormat.maxAmqpFrameSize=2mb", "512 to 1048576 bytes"),
+        ("stomp://h:1?wireFormat.idleTimeout=1", "is only for amqp"),
+        ("amqp://h:1?transport.transformer=raw", "transformer=jms"),
+        ("amqp://h:1?wireFormat.allowNonSaslConnections=true", "by SASL"),
         ("mqtt://h:1?transport.subscriptionStrategy=mqtt-virtual-topic-subscriptions", "MQTT has shared subscriptions"),
         ("mqtt://h:1?transport.defaultHeartBeat=1,1", "is only for stomp and websocket"),
         ("stomp://h:1?transport.publishDollarTopics=true", "is only for mqtt and websocket"),

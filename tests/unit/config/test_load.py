@@ -176,7 +176,7 @@ def test_options_of_foreign_locks_are_handed_on(file: Callable[[str], str]) -> N
         ("[tracing]\nratio = 1.5", "tracing.ratio = 1.5 (from FILE): expected a number from 0 to 1"),
         ("store = 3", "store = 3 (from FILE): expected a table, [store]"),
         ("connectors = 3", "connectors = 3 (from FILE): expected a list of tables, [[connectors]]"),
-        ("[[connectors]]\nuri = 'amqp://h:1'", "connectors[0].uri = 'amqp://h:1' (from FILE): expected a connector"),
+        ("[[connectors]]\nuri = 'auto://h:1'", "connectors[0].uri = 'auto://h:1' (from FILE): expected a connector"),
         ("[[connectors]]\nname = 'x'", "connectors[0].uri"),
         ("[store]\njournalMaxFileLength = 1", "there is no such setting. Did you mean store.journal_max_file_"),
         ("[store]\nzzz = 1", "store.zzz (from FILE): there is no such setting."),

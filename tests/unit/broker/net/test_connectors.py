@@ -18,6 +18,7 @@ from tandemmq.broker.net.connectors import make_connector, url_of, urls_of
 from tandemmq.broker.net.known_hosts import KnownHosts
 from tandemmq.broker.net.server import Connector, Server
 from tandemmq.broker.net.transport import DEFAULT_LIMITS
+from tandemmq.broker.protocols.amqp.session import AmqpSession
 from tandemmq.broker.protocols.mqtt.session import MqttLimits
 from tandemmq.broker.protocols.openwire.handshake import Greeting
 from tandemmq.broker.protocols.openwire.wireformat import our_info
@@ -137,6 +138,17 @@ def test_a_websocket_has_the_bounds_of_its_connector_and_the_sites_of_its_table(
     assert options.origins.may("http://mq.example.org", "mq.example.org:80")
     assert not options.origins.may("http://other.example", "mq.example.org:80")
     assert connector("stomp://127.0.0.1:0").websocket is None
+
+
+def test_options_of_amqp_reach_its_sessions() -> None:
+    uri = "amqp://h:1?wireFormat.maxFrameSize=7mb&wireFormat.maxAmqpFrameSize=64kb&wireFormat.idleTimeout=9000"
+    settings = ConnectorSettings(uri=uri)
+    found = make_connector(settings, BrokerSettings(name="a"), "", lambda: 0, itertools.count(1), None, 10.0)
+    session = found.make_session("ID:a-1-1")
+    assert isinstance(session, AmqpSession)
+    limits = session.limits
+    assert (limits.container_id, limits.message_bytes_max, limits.frame_bytes_max) == ("a", 7 << 20, 64 << 10)
+    assert limits.idle_ms == 9_000
 
 
 @pytest.mark.parametrize("scheme", ["mqtt", "ws"])

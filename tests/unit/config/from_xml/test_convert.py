@@ -126,7 +126,7 @@ def test_the_standard_file() -> None:
     told = reasons(found)
     assert "40 %" in told["memoryUsage", "percentOfJvmHeap"]
     assert "disk_reserve" in told["storeUsage", "limit"]
-    assert "comes with a later release" in told["transportConnector[2]", "uri"]
+    assert "Only parts of AMQP 1.0 are served" in told["transportConnector[2]", "uri"]
     assert "transport.closeAsync" in told["transportConnector[3]", "uri"]
     assert "--properties" in told["bean", "class"]
     assert "serves all clients" in told["broker", ""]

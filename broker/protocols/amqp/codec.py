@@ -1,0 +1,127 @@
+"""Composite types to bytes and back, by the table of schema.py. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tandemmq.broker.protocols.amqp import types
+from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, AmqpError, DecodeError
+from tandemmq.broker.protocols.amqp.schema import (
+    BY_NAME,
+    CODES,
+    ROWS,
+    Composite,
+    Field,
+    Kind,
+    described_name,
+    fields_of,
+)
+from tandemmq.broker.protocols.amqp.types import Array, Described, Reader, Symbol, Timestamp, UByte, UInt, ULong, UShort
+
+# The type of a value that a field of the kind takes. A string may stand for a symbol, and a symbol for a string.
+_READ: Final[dict[Kind, tuple[type, ...]]] = {
+    Kind.BOOLEAN: (bool,),
+    Kind.UBYTE: (UByte,),
+    Kind.USHORT: (UShort,),
+    Kind.UINT: (UInt,),
+    Kind.ULONG: (ULong,),
+    Kind.TIMESTAMP: (Timestamp,),
+    Kind.STRING: (str, Symbol),
+    Kind.SYMBOL: (str, Symbol),
+    Kind.BINARY: (bytes,),
+    Kind.MAP: (dict,),
+}
+# The class that writes a value of the kind.
+_WRITTEN: Final[dict[Kind, type]] = {
+    Kind.UBYTE: UByte,
+    Kind.USHORT: UShort,
+    Kind.UINT: UInt,
+    Kind.ULONG: ULong,
+    Kind.TIMESTAMP: Timestamp,
+    Kind.STRING: str,
+    Kind.SYMBOL: Symbol,
+    Kind.BINARY: bytes,
+}
+_FIELDS: Final[dict[type[Composite], tuple[Field, ...]]] = {row: fields_of(row) for row in ROWS.values()}
+_STARTS: Final[dict[type[Composite], bytes]] = {row: b"\0" + types.encode(ULong(code)) for row, code in CODES.items()}
+
+
+def code_of(descriptor: Any) -> int:
+    """Return the number of a descriptor, which may be a symbol; -1: it is unknown."""
+    if isinstance(descriptor, ULong):
+        return int(descriptor)
+    return BY_NAME.get(descriptor, -1) if isinstance(descriptor, Symbol) else -1
+
+
+def read_composite(reader: Reader) -> Composite:
+    """Return the composite at the place of the reader. Raises AmqpError."""
+    found = composed(reader.value())
+    if found is None:
+        raise DecodeError("null stands for a composite type")
+    return found
+
+
+def composed(value: Any) -> Composite | None:
+    """Return the composite that a described list is; None for null. Raises AmqpError."""
+    if value is None:
+        return None
+    if not isinstance(value, Described) or not isinstance(value.value, list):
+        raise DecodeError("a described list is expected")
+    row = ROWS.get(code_of(value.descriptor))
+    if row is None:
+        raise DecodeError(f"there is no composite type {described_name(value.descriptor)}")
+    values = value.value
+    columns = _FIELDS[row]
+    if len(values) > len(columns):
+        raise DecodeError(f"{row.__name__} has {len(values)} fields")
+    given: dict[str, Any] = {}
+    for position, column in enumerate(columns):
+        found = values[position] if position < len(values) else None
+        if found is not None:
+            given[column.name] = _checked(row, column, found)
+        elif column.is_mandatory:
+            raise AmqpError(INVALID_FIELD, f"{row.__name__} lacks {column.name}")
+    return row(**given)
+
+
+def _checked(row: type[Composite], column: Field, value: Any) -> Any:
+    kind = column.kind
+    if kind is Kind.ADDRESS:
+        return value
+    if kind is Kind.COMPOSITE:
+        return composed(value)
+    if kind is Kind.SYMBOLS:
+        if isinstance(value, (str, Symbol)):
+            return (value,)
+        if isinstance(value, Array) and all(isinstance(each, str) for each in value.items):
+            return value.items
+    elif type(value) in _READ[kind]:
+        return value
+    raise AmqpError(INVALID_FIELD, f"{row.__name__}: {column.name} cannot be a {type(value).__name__}")
+
+
+def write_composite(found: Composite) -> bytes:
+    """Return the bytes of a composite. Fields with their defaults at the end are left out."""
+    row = type(found)
+    columns = _FIELDS[row]
+    items: list[bytes] = []
+    kept = 0
+    for column in columns:
+        value = getattr(found, column.name)
+        if not column.is_mandatory and value == column.default:
+            items.append(b"\x40")
+            continue
+        items.append(_written(column.kind, value))
+        kept = len(items)
+    return _STARTS[row] + types.encode_list(items[:kept])
+
+
+def _written(kind: Kind, value: Any) -> bytes:
+    if value is None:
+        return b"\x40"
+    if kind is Kind.COMPOSITE:
+        return write_composite(value)
+    if kind is Kind.SYMBOLS:
+        return types.encode(Array(tuple([Symbol(each) for each in value])))
+    written = _WRITTEN.get(kind)
+    return types.encode(value if written is None or type(value) is written else written(value))

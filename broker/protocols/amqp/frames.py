@@ -1,0 +1,97 @@
+"""Frames and protocol headers of AMQP 1.0 (part 2.2 and 2.3). Pure.
+
+    header    'AMQP'  id u8  1 0 0                      id 0: AMQP, 3: SASL
+    frame     size u32  doff u8  type u8  channel u16   (doff * 4 - 8) bytes, performative, payload
+              size counts the whole frame; type 0: AMQP, 1: SASL; a frame without a body is a heart-beat
+
+Promises: the result does not depend on the pieces in which the bytes arrive. A size is checked as soon as its bytes are
+there, before memory is used for the frame.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from tandemmq.broker.protocols.amqp.errors import FRAMING_ERROR, AmqpError
+
+AMQP: Final = b"AMQP\0\1\0\0"
+SASL: Final = b"AMQP\3\1\0\0"
+HEADER_BYTES: Final = 8
+OF_AMQP, OF_SASL = 0, 1
+# The limit that each peer must take (MIN-MAX-FRAME-SIZE).
+FRAME_BYTES_MIN: Final = 512
+# Limit of a frame before the open was read: a login with a token, and the properties of a client, take less.
+EARLY_FRAME_BYTES_MAX: Final = 16 * 1024
+_HEAD: Final = struct.Struct(">IBBH")
+_WORD: Final = 4
+EMPTY: Final = _HEAD.pack(8, 2, OF_AMQP, 0)
+
+
+class Frame(NamedTuple):
+    """A frame: ``body`` is the performative and its payload, ``size`` the length of the whole frame."""
+
+    type: int
+    channel: int
+    body: bytes
+    size: int
+
+
+class FrameCutter:
+    """Takes bytes as they arrive, and returns complete frames. ``frame_bytes_max`` may be changed between frames."""
+
+    __slots__ = ("_buffer", "_start", "frame_bytes_max")
+
+    def __init__(self, frame_bytes_max: int = EARLY_FRAME_BYTES_MAX) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self._buffer = bytearray()
+        self._start = 0  # of what was not returned
+
+    @property
+    def pending_bytes(self) -> int:
+        """Number of bytes that were fed and not yet returned."""
+        return len(self._buffer) - self._start
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes."""
+        if self._start:
+            del self._buffer[: self._start]
+            self._start = 0
+        self._buffer += data
+
+    def header(self) -> bytes | None:
+        """Return the next 8 bytes, a protocol header; None: they are not there yet."""
+        return self._take(HEADER_BYTES) if self.pending_bytes >= HEADER_BYTES else None
+
+    def next_frame(self) -> Frame | None:
+        """Return the next complete frame; None: more bytes are needed. Raises AmqpError, after which the connection
+        must end."""
+        if self.pending_bytes < _HEAD.size:
+            return None
+        size, offset, type, channel = _HEAD.unpack_from(self._buffer, self._start)
+        start = offset * _WORD
+        if size > self.frame_bytes_max:
+            raise AmqpError(FRAMING_ERROR, f"a frame has {size} bytes, and {self.frame_bytes_max} are allowed")
+        if size < _HEAD.size or start < _HEAD.size or start > size or type > OF_SASL:
+            raise AmqpError(FRAMING_ERROR, f"a frame has size {size}, data offset {offset} and type {type}")
+        if self.pending_bytes < size:
+            return None
+        return Frame(type, channel, self._take(size)[start:], size)
+
+    def _take(self, count: int) -> bytes:
+        start = self._start
+        self._start = start + count
+        return bytes(memoryview(self._buffer)[start : self._start])
+
+
+def frame_of(channel: int, body: bytes, type: int = OF_AMQP) -> bytes:
+    """Return a whole frame."""
+    return _HEAD.pack(_HEAD.size + len(body), 2, type, channel) + body
+
+
+def head_of(channel: int, body_bytes: int) -> bytes:
+    """Return the head of a frame of AMQP with a body of so many bytes."""
+    return _HEAD.pack(_HEAD.size + body_bytes, 2, OF_AMQP, channel)
+
+
+FRAME_HEAD_BYTES: Final = _HEAD.size

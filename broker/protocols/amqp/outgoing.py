@@ -1,0 +1,248 @@
+"""The broker's message to the encoded message for an AMQP client (docs/formats/amqp.md). Pure.
+
+A message of AMQP that is stored whole gets a new header, and keeps the bytes of all other sections.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+from tandemmq.broker.core.commands import Undeliverable
+from tandemmq.broker.protocols.amqp import incoming, sections, types
+from tandemmq.broker.protocols.amqp.addresses import address_of
+from tandemmq.broker.protocols.amqp.codec import composed, write_composite
+from tandemmq.broker.protocols.amqp.errors import AmqpError
+from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Header, Properties
+from tandemmq.broker.protocols.amqp.types import Described, Reader, Symbol, ULong, Uuid
+from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge
+from tandemmq.store.records.frames import OpenedMessage
+from tandemmq.store.records.message import BodyKind, DestinationKind, Message, PropertyValue
+from tandemmq.store.records.properties import Byte, decode_properties, decode_stream
+
+# Longest body that is decoded or inflated on the event loop.
+QUICK_BYTES_MAX: Final = 16 * 1024
+# Longest text that is checked on the event loop.
+QUICK_TEXT_BYTES_MAX: Final = 1 << 20
+_JMS_TYPE: Final = "x-opt-jms-msg-type"
+_JMS_DESTINATION: Final = "x-opt-jms-dest"
+_JMS_REPLY_TO: Final = "x-opt-jms-reply-to"
+_JMS_TYPES: Final = {
+    BodyKind.NONE: 0,
+    BodyKind.OBJECT: 1,
+    BodyKind.MAP: 2,
+    BodyKind.BYTES: 3,
+    BodyKind.STREAM: 4,
+    BodyKind.TEXT: 5,
+}
+_JMS_KINDS: Final = {
+    DestinationKind.QUEUE: 0,
+    DestinationKind.TOPIC: 1,
+    DestinationKind.TEMP_QUEUE: 2,
+    DestinationKind.TEMP_TOPIC: 3,
+}
+_DATA: Final = b"\0\x53\x75\xb0"
+_VALUE: Final = b"\0\x53\x77"
+_SIZE: Final = struct.Struct(">I")
+
+
+class TakesLong(Exception):
+    """Work that takes too long for the event loop."""
+
+
+def encode(message: Message, redeliveries: int, now: int, bytes_max: int, *, is_quick: bool) -> tuple[list[bytes], int]:
+    """Return the encoded message, in pieces, and its format. ``redeliveries``: number of failed deliveries.
+
+    With ``is_quick``, TakesLong is raised for a message that takes long. Undeliverable: it is damaged, or inflated it
+    would have more than ``bytes_max`` bytes.
+    """
+    try:
+        properties = (message.quick_properties if is_quick else message.properties) or {}
+    except RecordTooLarge:
+        raise TakesLong from None
+    body = _body_of(message, bytes_max, is_quick=is_quick)
+    format = properties.get(incoming.MESSAGE_FORMAT)
+    message_format = int(format) & UINT_MAX if isinstance(format, int) else 0
+    header = _header(message, properties, redeliveries, now)
+    if properties.get(incoming.NATIVE) is True and message.body_kind is BodyKind.BYTES:
+        return _native(header, body), message_format
+    try:
+        pieces = [] if header is None else [write_composite(header)]
+        pieces.append(_section(sections.MESSAGE_ANNOTATIONS, _annotations(message, properties)))
+        pieces.append(write_composite(_properties(message, properties)))
+        others = {
+            name: value for name, value in properties.items() if not name.startswith(("JMS_AMQP_", "AMQ_SCHEDULED_"))
+        }
+        if others:
+            pieces.append(_section(sections.APPLICATION_PROPERTIES, others))
+        pieces += _body(message, properties, body)
+        footer = _prefixed(properties, incoming.FOOTER)
+        if footer:
+            pieces.append(_section(sections.FOOTER, footer))
+    except (ValueError, RecordDamaged, IndexError, struct.error) as error:
+        raise Undeliverable(str(error)) from None
+    return pieces, message_format
+
+
+def _body_of(message: Message, bytes_max: int, *, is_quick: bool) -> bytes:
+    if is_quick and message.body_kind is BodyKind.TEXT and message.size > QUICK_TEXT_BYTES_MAX:
+        raise TakesLong
+    if not isinstance(message, OpenedMessage):
+        return message.body
+    is_long = message.is_compressed or message.body_kind in (BodyKind.MAP, BodyKind.STREAM)
+    if is_quick and not (message.is_quick and (not is_long or message.size <= QUICK_BYTES_MAX)):
+        raise TakesLong
+    limit = min(bytes_max, QUICK_TEXT_BYTES_MAX) if is_quick and message.is_compressed else bytes_max
+    try:
+        return message.inflated(limit)
+    except RecordTooLarge as error:
+        if limit < bytes_max:
+            raise TakesLong from None
+        raise Undeliverable(str(error)) from None
+    except (RecordDamaged, ValueError) as error:
+        raise Undeliverable(str(error)) from None
+
+
+def _header(message: Message, properties: dict[str, PropertyValue], redeliveries: int, now: int) -> Header | None:
+    found = Header()
+    if message.persistent:
+        found.durable = True
+    if message.priority != incoming.DEFAULT_PRIORITY:
+        found.priority = message.priority
+    if message.expiration:
+        found.ttl = min(max(message.expiration - now, 1), UINT_MAX)
+    if redeliveries:
+        found.delivery_count = redeliveries
+    first = properties.get(incoming.FIRST_ACQUIRER)
+    if isinstance(first, bool):
+        found.first_acquirer = first
+    is_there = properties.get(incoming.HAS_HEADER) is True or found != Header()
+    return found if is_there else None
+
+
+def _native(header: Header | None, encoded: bytes) -> list[bytes]:
+    """Return a message that was stored whole: its header is new, and delivery annotations are for one hop."""
+    try:
+        start = 0
+        for section in sections.scan(encoded):
+            if section.code == sections.HEADER:
+                _keep_priority(header, encoded[section.value : section.stop])
+            if section.code not in (sections.HEADER, sections.DELIVERY_ANNOTATIONS):
+                start = section.start
+                break
+            start = section.stop
+    except AmqpError as error:
+        raise Undeliverable(error.text) from None
+    return [*([] if header is None else [write_composite(header)]), encoded[start:] if start else encoded]
+
+
+def _keep_priority(header: Header | None, encoded: bytes) -> None:
+    """Keep a priority above those of JMS."""
+    old = composed(Described(ULong(sections.HEADER), Reader(encoded).value()))
+    if header is not None and isinstance(old, Header) and (old.priority or 0) > incoming.PRIORITY_MAX:
+        header.priority = old.priority
+
+
+def _section(code: int, value: Any) -> bytes:
+    return b"\0" + types.encode(ULong(code)) + types.encode(value)
+
+
+def _prefixed(properties: dict[str, PropertyValue], prefix: str) -> dict[Symbol, Any]:
+    return {
+        Symbol(name.removeprefix(prefix)): value
+        for name, value in properties.items()
+        if name.startswith(prefix) and name.isascii()
+    }
+
+
+def _annotations(message: Message, properties: dict[str, PropertyValue]) -> dict[Symbol, Any]:
+    found = _prefixed(properties, incoming.ANNOTATION)
+    kind = _JMS_TYPES.get(message.body_kind)
+    if kind is not None:
+        found.setdefault(Symbol(_JMS_TYPE), Byte(kind))
+    found[Symbol(_JMS_DESTINATION)] = Byte(_JMS_KINDS[message.destination.kind])
+    if message.reply_to is not None:
+        found[Symbol(_JMS_REPLY_TO)] = Byte(_JMS_KINDS[message.reply_to.kind])
+    return found
+
+
+def _properties(message: Message, properties: dict[str, PropertyValue]) -> Properties:
+    id = properties.get(incoming.MESSAGE_ID)
+    found = Properties(
+        message_id=_id_of(id) if isinstance(id, str) else _id_of_broker(message.message_id),
+        to=address_of(message.destination),
+        subject=message.type,
+        reply_to=None if message.reply_to is None else address_of(message.reply_to),
+        correlation_id=None if message.correlation_id is None else _id_of(message.correlation_id),
+        absolute_expiry_time=message.expiration or None,
+        creation_time=message.timestamp or None,
+        group_id=message.group_id,
+    )
+    if message.group_sequence:
+        found.group_sequence = message.group_sequence & UINT_MAX
+    if message.user_id is not None:
+        found.user_id = message.user_id.encode("utf-8", "replace")
+    found.content_type = _text(properties, incoming.CONTENT_TYPE)
+    found.content_encoding = _text(properties, incoming.CONTENT_ENCODING)
+    found.reply_to_group_id = _text(properties, incoming.REPLY_TO_GROUP_ID)
+    if message.body_kind is BodyKind.OBJECT and found.content_type is None:
+        found.content_type = incoming.JAVA_OBJECT
+    return found
+
+
+def _text(properties: dict[str, PropertyValue], name: str) -> str | None:
+    value = properties.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _id_of_broker(id: str) -> str:
+    return id if id.startswith("ID:") else f"ID:{id}"
+
+
+def _id_of(text: str) -> Any:
+    """Return the id that a text stands for; a text of no such form is a string."""
+    try:
+        if text.startswith(incoming.STRING_PREFIX):
+            return text.removeprefix(incoming.STRING_PREFIX)
+        if text.startswith(incoming.ULONG_PREFIX):
+            number = int(text.removeprefix(incoming.ULONG_PREFIX))
+            return ULong(number) if 0 <= number < 1 << 64 else text
+        if text.startswith(incoming.BINARY_PREFIX):
+            return bytes.fromhex(text.removeprefix(incoming.BINARY_PREFIX))
+        if text.startswith(incoming.UUID_PREFIX):
+            found = bytes.fromhex(text.removeprefix(incoming.UUID_PREFIX).replace("-", ""))
+            return Uuid(found) if len(found) == 16 else text
+    except ValueError:
+        pass
+    return text
+
+
+def _body(message: Message, properties: dict[str, PropertyValue], body: bytes) -> list[bytes]:
+    given = properties.get(incoming.ORIGINAL_ENCODING)
+    encoding = int(given) if isinstance(given, int) else 0
+    kind = message.body_kind
+    if kind is BodyKind.NONE or (encoding == incoming.NO_BODY and not body):
+        return []
+    if kind is BodyKind.MAP:
+        return [_VALUE + types.encode(decode_properties(body) if body else {})]
+    if kind is BodyKind.STREAM:
+        items = decode_stream(body)
+        code = sections.SEQUENCE if encoding == incoming.SEQUENCE else sections.VALUE
+        return [_section(code, items)]
+    if kind is BodyKind.TEXT:
+        if encoding == incoming.VALUE_NULL and not body:
+            return [_VALUE + b"\x40"]
+        if encoding == incoming.DATA:
+            return [_DATA + _SIZE.pack(len(body)), body]
+        text = _valid(body)
+        return [_VALUE + b"\xb1" + _SIZE.pack(len(text)), text]
+    if encoding == incoming.VALUE_BINARY:
+        return [_VALUE + b"\xb0" + _SIZE.pack(len(body)), body]
+    return [_DATA + _SIZE.pack(len(body)), body]
+
+
+def _valid(text: bytes) -> bytes:
+    """Return the text. Half a surrogate pair of Java becomes a question mark: it would end the client's connection."""
+    if text.isascii():
+        return text
+    return text.decode("utf-8", "surrogatepass").encode("utf-8", "replace")

@@ -1,0 +1,72 @@
+"""Output of an AMQP connection, until the transport takes it. Accepted deliveries that follow each other are confirmed
+by one disposition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tandemmq.broker.protocols.amqp.codec import write_composite
+from tandemmq.broker.protocols.amqp.frames import frame_of
+from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Accepted, Composite, Disposition
+from tandemmq.broker.protocols.output import asleep
+
+# What ``pending_bytes`` counts for a disposition that may still grow.
+_RANGE_BYTES: Final = 40
+ACCEPTED: Final = Accepted()
+
+
+class AmqpOutput:
+    """Pieces of bytes in order; ``pending_bytes``: how many in all. ``wake`` requests a turn for the session
+    (``Session.set_wake``)."""
+
+    def __init__(self) -> None:
+        self._out: list[bytes | memoryview] = []
+        self.pending_bytes = 0
+        self.wake: Callable[[], None] = asleep
+        self._accepted: tuple[int, int, int] | None = None  # channel, first and last delivery id
+
+    def set_wake(self, wake: Callable[[], None]) -> None:
+        """See ``Session.set_wake``."""
+        self.wake = wake
+
+    def take(self) -> bytes:
+        """Return all that is to be written now, and keep nothing of it."""
+        return b"".join(self.take_parts())
+
+    def take_parts(self) -> list[bytes | memoryview]:
+        """Return the same as ``take``, in pieces."""
+        self._end_range()
+        parts, self._out = self._out, []
+        self.pending_bytes = 0
+        return parts
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append bytes."""
+        self._end_range()
+        self._out.append(data)
+        self.pending_bytes += len(data)
+
+    def say(self, channel: int, performative: Composite, *, type: int = 0) -> None:
+        """Append a frame without payload."""
+        self.write(frame_of(channel, write_composite(performative), type))
+
+    def accept(self, channel: int, delivery_id: int) -> None:
+        """Settle a delivery of the client as accepted."""
+        found = self._accepted
+        if found is not None and found[0] == channel and (found[2] + 1) & UINT_MAX == delivery_id:
+            self._accepted = channel, found[1], delivery_id
+            return
+        self._end_range()
+        self._accepted = channel, delivery_id, delivery_id
+        self.pending_bytes += _RANGE_BYTES
+
+    def settle(self, channel: int, first: int, last: int, state: Any, *, is_receiver: bool) -> None:
+        """Append a disposition that settles. ``is_receiver``: of deliveries that came from the client."""
+        self.say(channel, Disposition(role=is_receiver, first=first, last=last, settled=True, state=state))
+
+    def _end_range(self) -> None:
+        found, self._accepted = self._accepted, None
+        if found is not None:
+            self.pending_bytes -= _RANGE_BYTES
+            self.settle(*found, ACCEPTED, is_receiver=True)

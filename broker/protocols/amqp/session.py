@@ -1,0 +1,597 @@
+"""Connection of one AMQP client: bytes in, commands out; the broker's replies in, bytes out. Pure.
+
+    SASL header, mechanisms, init -> LogIn -> outcome     AMQP header, open -> Connect -> open     begin, attach, ...
+
+    sasl      the login                  channel   a session: windows, links, deliveries
+    incoming  message of the client      outgoing  message to the client
+
+Promises: ``receive`` never raises, whatever arrives; after a fatal failure or close nothing more is parsed. Frames that
+a client sends before it has its answer (Qpid JMS and Proton do) wait until the login, or the open, is accepted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from typing import Any, Final
+
+from tandemmq.broker.core.commands import (
+    AckMode,
+    ClientError,
+    Command,
+    Connect,
+    Disconnect,
+    ErrorKind,
+    Hold,
+    ProtocolFailure,
+    Subscribe,
+    Undeliverable,
+    forget_frames,
+)
+from tandemmq.broker.protocols.amqp import frames, sasl, schema
+from tandemmq.broker.protocols.amqp.channel import HANDLE_MAX, WINDOW, Channel, Sent, acknowledged, error_of
+from tandemmq.broker.protocols.amqp.codec import read_composite
+from tandemmq.broker.protocols.amqp.errors import (
+    FRAMING_ERROR,
+    ILLEGAL_STATE,
+    INVALID_FIELD,
+    NOT_ALLOWED,
+    RESOURCE_LIMIT,
+    AmqpError,
+    ConnectionFailure,
+    Scope,
+    condition_of,
+    not_implemented,
+)
+from tandemmq.broker.protocols.amqp.frames import FRAME_BYTES_MIN, OF_SASL, Frame, FrameCutter
+from tandemmq.broker.protocols.amqp.links import UNSETTLED_MAX, OutLink, Waiting
+from tandemmq.broker.protocols.amqp.outgoing import TakesLong, encode
+from tandemmq.broker.protocols.amqp.output import AmqpOutput
+from tandemmq.broker.protocols.amqp.schema import Error
+from tandemmq.broker.protocols.amqp.types import Reader, Symbol
+from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
+from tandemmq.store.records.message import Message
+from tandemmq.store.records.message_ids import broker_producer
+from tandemmq.store.records.transactions import XaTransactionId
+
+# Limits of one connection: sessions have channels up to this, and links in all sessions.
+CHANNEL_MAX: Final = 1_023
+LINKS_MAX: Final = 4_096
+# Limit of values in a performative, nested ones included.
+PERFORMATIVE_VALUES_MAX: Final = 2_000
+# Frames and looked-at deliveries in one turn.
+FRAMES_MAX: Final = 256
+SCANNED_MAX: Final = 4_096
+# Memory of a session, and of a link, beside what the engine counts.
+SESSION_BYTES: Final = 2_000
+LINK_BYTES: Final = 1_500
+# Shortest interval at which a client may want to hear something.
+IDLE_MS_MIN: Final = 200
+ANONYMOUS_RELAY: Final = Symbol("ANONYMOUS-RELAY")
+SOLE_CONNECTION: Final = Symbol("sole-connection-for-container")
+_POLICY: Final = Symbol("sole-connection-enforcement-policy")
+_FAILED: Final = Symbol("amqp:connection-establishment-failed")
+PRODUCT: Final = "TandemMQ"
+
+
+@dataclass(frozen=True, slots=True)
+class AmqpLimits:
+    """Settings of the connector. ``container_id`` is the broker's; ``idle_ms``: longest silence of a client, of which
+    the half is announced; 0: no limit."""
+
+    container_id: str
+    version: str = ""
+    message_bytes_max: int = 100 << 20
+    frame_bytes_max: int = 128 * 1024
+    idle_ms: int = 30_000
+    unsettled_max: int = UNSETTLED_MAX  # deliveries of one link that the client has not settled
+
+
+class State(Enum):
+    """Step of the conversation."""
+
+    SASL_HEADER = auto()
+    INIT = auto()
+    LOGGING_IN = auto()  # the engine checks the credentials
+    AMQP_HEADER = auto()
+    OPEN = auto()
+    CONNECTING = auto()  # the engine has the open
+    CONNECTED = auto()
+    OVER = auto()
+
+
+_WAITS: Final = (State.LOGGING_IN, State.CONNECTING, State.OVER)
+_HEADERS: Final = (State.SASL_HEADER, State.AMQP_HEADER)
+
+
+class AmqpSession(AmqpOutput):
+    """The session of one connection. ``clock`` gives the milliseconds since 1970; ``secret`` random text, so that no
+    client can guess the name of a temporary destination."""
+
+    def __init__(
+        self, connection_id: str, clock: Callable[[], int], *, limits: AmqpLimits, secret: Callable[[], str]
+    ) -> None:
+        super().__init__()
+        self._connection_id = connection_id
+        self._secret = secret
+        self._clock = clock
+        self.limits = limits
+        self.now = 0
+        self.has_more = False
+        self.is_connected = False
+        self.send_interval_ms = 0
+        self.receive_interval_ms = 0
+        self.frame_bytes_max = FRAME_BYTES_MIN
+        self.message_bytes_max = limits.message_bytes_max
+        self.unsettled_max = limits.unsettled_max
+        self.partial_bytes = 0
+        self.links = 0
+        self._state = self._ended_in = State.SASL_HEADER
+        self._is_opened = False  # our open was written
+        self._is_closed = False  # our close was written
+        self._cutter = FrameCutter()
+        self._login: str | None = None
+        self._channels: dict[int, Channel] = {}
+        self._out_links: dict[str, tuple[OutLink, Channel]] = {}
+        self._asked: deque[Command] = deque()
+        self._written: deque[OutLink] = deque()  # links to which presettled deliveries were written
+        self._held_bytes = 0  # that the engine counts for sessions and links
+        self._last_id = 0
+        self._message_id_prefix = f"{broker_producer(connection_id)}:"
+        self._sequence = 0
+        # The message that is delivered next, and its pieces, which were encoded on a thread.
+        self._prepared: tuple[Message, tuple[list[bytes], int] | Undeliverable] | None = None
+
+    @property
+    def survives_errors(self) -> bool:
+        """Return True: this class decides what a refusal means for its connection."""
+        return True
+
+    @property
+    def can_pull(self) -> bool:
+        """Return True: a subscription has the credit that the client gives, and no other."""
+        return True
+
+    @property
+    def is_logged_in(self) -> bool:
+        return self.is_connected
+
+    @property
+    def _is_parsing(self) -> bool:
+        return self._state is not State.OVER
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes of a frame that is not whole, of deliveries that are not whole, and of frames that wait for an
+        answer."""
+        return self._cutter.pending_bytes + self.partial_bytes
+
+    # ---- what the client says
+
+    def receive(self, data: bytes) -> Sequence[Command]:
+        """Return commands, as Session.receive does; those of the session itself come first."""
+        commands: list[Command] = []
+        if not self._is_parsing:
+            self.has_more = False
+            return commands
+        self.now = self._clock()
+        while self._written and len(commands) < COMMANDS_MAX:
+            self._acknowledge_written(commands)
+        while self._asked and len(commands) < COMMANDS_MAX:
+            commands.append(self._asked.popleft())
+        is_stopped = False
+        try:
+            if data:
+                self._cutter.feed(data)
+            is_stopped = self._understand(commands)
+        except AmqpError as error:
+            failure = ConnectionFailure(error)
+            if isinstance(error, sasl.LoginRefused):
+                code = error.code
+                failure.receipt = Waiting(lambda: None, lambda _: self._refuse_login(code))
+            forget_frames(failure)
+            commands.append(ProtocolFailure(failure))
+            self.end()
+        self.has_more = self._is_parsing and (is_stopped or bool(self._asked) or bool(self._written))
+        return commands
+
+    def _understand(self, commands: list[Command]) -> bool:
+        """Carry out headers and frames; return whether this stopped before the last complete one."""
+        taken = scanned = 0
+        for _ in range(FRAMES_MAX):
+            if self._state in _WAITS:
+                return False
+            if len(commands) >= COMMANDS_MAX or taken >= RECEIVED_BYTES_MAX or scanned >= SCANNED_MAX:
+                return True
+            if self._state in _HEADERS:
+                header = self._cutter.header()
+                if header is None:
+                    return False
+                self._take_header(header)
+                continue
+            frame = self._cutter.next_frame()
+            if frame is None:
+                return False
+            taken += frame.size
+            count = len(commands)
+            scanned += self._take_frame(frame, commands)
+            if len(commands) > count and isinstance(commands[-1], Subscribe) and commands[-1].selector is not None:
+                return True  # compiling the selector takes time
+        return True
+
+    def _take_header(self, header: bytes) -> None:
+        expected = frames.SASL if self._state is State.SASL_HEADER else frames.AMQP
+        if header != expected:
+            raise AmqpError(FRAMING_ERROR, _wrong_header(header))
+        self.write(expected)
+        if self._state is State.SASL_HEADER:
+            self.say(0, schema.SaslMechanisms(sasl.MECHANISMS), type=OF_SASL)
+            self._state = State.INIT
+        else:
+            self._state = State.OPEN
+
+    def _take_frame(self, frame: Frame, commands: list[Command]) -> int:
+        """Carry out a frame; return how many deliveries were looked at."""
+        if (frame.type == OF_SASL) is not (self._state is State.INIT):
+            raise AmqpError(FRAMING_ERROR, f"a frame of type {frame.type} comes at the wrong time")
+        if not frame.body:
+            if self._state is State.INIT:
+                raise AmqpError(FRAMING_ERROR, "a frame of SASL is empty")
+            return 0
+        reader = Reader(frame.body, 0, PERFORMATIVE_VALUES_MAX)
+        performative = read_composite(reader)
+        if self._state is State.INIT:
+            if not isinstance(performative, schema.SaslInit):
+                raise AmqpError(FRAMING_ERROR, f"{type(performative).__name__} comes before the SASL init")
+            self._begin_login(performative, commands)
+            return 0
+        if self._state is State.OPEN:
+            if not isinstance(performative, schema.Open):
+                raise AmqpError(ILLEGAL_STATE, f"{type(performative).__name__} comes before the open")
+            self._open(performative, commands)
+            return 0
+        if isinstance(performative, schema.Close):
+            self._close(commands)
+            return 0
+        if isinstance(performative, schema.Open):
+            raise AmqpError(ILLEGAL_STATE, "a connection is opened once")
+        return self._take_of_channel(frame.channel, performative, frame.body[reader.at :], commands)
+
+    # ---- login and open
+
+    def _begin_login(self, init: schema.SaslInit, commands: list[Command]) -> None:
+        command = sasl.login_of(init, Waiting(self._logged_in, self._not_logged_in))
+        self._login = command.login
+        self._state = State.LOGGING_IN
+        commands.append(command)
+
+    def _logged_in(self) -> None:
+        if self._state is not State.LOGGING_IN:
+            return
+        self.say(0, schema.SaslOutcome(sasl.OK), type=OF_SASL)
+        self._state = State.AMQP_HEADER
+        self._go_on()
+
+    def _not_logged_in(self, error: ClientError) -> None:
+        self._refuse_login(sasl.code_of(error))
+
+    def _refuse_login(self, code: int) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self.say(0, schema.SaslOutcome(code), type=OF_SASL)
+
+    def _go_on(self) -> None:
+        """Request a turn, because frames may wait."""
+        if self._cutter.pending_bytes:
+            self.has_more = True
+            self.wake()
+
+    def _open(self, opened: schema.Open, commands: list[Command]) -> None:
+        if not opened.container_id:
+            raise AmqpError(INVALID_FIELD, "the open has no container-id")
+        if opened.max_frame_size < FRAME_BYTES_MIN:
+            raise AmqpError(INVALID_FIELD, f"max-frame-size is {FRAME_BYTES_MIN} at least")
+        idle = opened.idle_time_out or 0
+        if 0 < idle < IDLE_MS_MIN:
+            raise AmqpError(NOT_ALLOWED, f"idle-time-out is {IDLE_MS_MIN} ms at least")
+        self.frame_bytes_max = min(opened.max_frame_size, self.limits.frame_bytes_max)
+        self.send_interval_ms = idle // 2
+        self.receive_interval_ms = self.limits.idle_ms // 2
+        is_sole = SOLE_CONNECTION in opened.desired_capabilities
+        if is_sole and (opened.properties or {}).get(_POLICY, 0) != 0:
+            raise not_implemented("the policy close-existing of sole-connection-for-container", Scope.CONNECTION)
+        self._state = State.CONNECTING
+        done = Waiting(lambda: None, self._not_opened)
+        # rhea gives all connections of a program one container-id: it is unique only if the client wants that.
+        client_id = opened.container_id if is_sole else None
+        commands.append(Connect(client_id, self._login, None, receipt=done, is_logged_in=True))
+
+    def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
+        """Answer the open."""
+        if self._state is not State.CONNECTING:
+            return
+        self._state = State.CONNECTED
+        self.is_connected = True
+        self._cutter.frame_bytes_max = self.limits.frame_bytes_max
+        is_sole = command.client_id is not None
+        self._say_open((ANONYMOUS_RELAY, SOLE_CONNECTION) if is_sole else (ANONYMOUS_RELAY,), {})
+        self._go_on()
+
+    def _say_open(self, capabilities: tuple[str, ...], properties: dict[Symbol, Any]) -> None:
+        limits = self.limits
+        self._is_opened = True
+        properties |= {
+            Symbol("product"): PRODUCT,
+            Symbol("version"): limits.version,
+            Symbol("queue-prefix"): "queue://",
+            Symbol("topic-prefix"): "topic://",
+        }
+        self.say(
+            0,
+            schema.Open(
+                limits.container_id,
+                max_frame_size=limits.frame_bytes_max,
+                channel_max=CHANNEL_MAX,
+                idle_time_out=limits.idle_ms // 2 or None,
+                offered_capabilities=capabilities,
+                properties=properties,
+            ),
+        )
+
+    def _not_opened(self, error: ClientError) -> None:
+        """Refuse the open: an open that says so, and the close with the reason (Qpid JMS reads both)."""
+        info = {Symbol("invalid-field"): Symbol("container-id")} if error.kind is ErrorKind.CLIENT_ID else None
+        self._hang_up(Error(condition_of(error), error.message, info))
+
+    def _hang_up(self, error: Error) -> None:
+        """Write the close, once, and behind an open."""
+        if self._is_closed:
+            return
+        if not self._is_opened:
+            self._say_open((), {_FAILED: True})
+        self.say(0, schema.Close(error))
+        self._is_closed = True
+
+    def _close(self, commands: list[Command]) -> None:
+        """End in order: the close follows the answers to all that came before."""
+        while self._written:
+            self._acknowledge_written(commands)
+        self.end()
+        commands.append(Disconnect(Waiting(self._say_close, lambda error: None)))
+
+    def _say_close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self.say(0, schema.Close())
+
+    # ---- sessions
+
+    def _take_of_channel(
+        self, number: int, performative: schema.Composite, payload: bytes, commands: list[Command]
+    ) -> int:
+        if number > CHANNEL_MAX:
+            raise AmqpError(FRAMING_ERROR, f"the channel {number} is above channel-max")
+        channel = self._channels.get(number)
+        if isinstance(performative, schema.Begin):
+            if channel is not None:
+                raise AmqpError(NOT_ALLOWED, f"the channel {number} has a session already")
+            self._begin(number, performative, commands)
+            return 0
+        if channel is None:
+            raise AmqpError(NOT_ALLOWED, f"there is no session on the channel {number}")
+        if isinstance(performative, schema.End):
+            self._end_channel(channel, commands)
+            return 0
+        if channel.is_ending:
+            return 0
+        before = channel.scanned
+        try:
+            channel.handle(performative, payload, commands)
+        except AmqpError as error:
+            if error.scope is Scope.CONNECTION:
+                raise
+            self.say(number, schema.End(Error(error.condition, error.text)))
+            channel.is_ending = True
+            channel.end(commands, lambda: None)
+        return channel.scanned - before
+
+    def _begin(self, number: int, begin: schema.Begin, commands: list[Command]) -> None:
+        channel = self._channels[number] = Channel(self, number, begin)
+        self._count_state(commands)
+        answer = schema.Begin(
+            remote_channel=channel.number,
+            next_outgoing_id=0,
+            incoming_window=WINDOW,
+            outgoing_window=WINDOW,
+            handle_max=HANDLE_MAX,
+        )
+        self.say(number, answer)
+
+    def _end_channel(self, channel: Channel, commands: list[Command]) -> None:
+        del self._channels[channel.number]
+        if not channel.is_ending:  # otherwise this side has ended it before
+            channel.end(commands, partial(self.say, channel.number, schema.End()))
+
+    # ---- what a session uses (channel.Connected)
+
+    def next_id(self) -> str:
+        self._last_id += 1
+        return str(self._last_id)
+
+    def next_message_id(self) -> str:
+        self._sequence += 1
+        return f"{self._message_id_prefix}{self._sequence}"
+
+    def next_temporary(self) -> str:
+        return f"{self._connection_id}-{self._secret()}:{self.next_id()}"
+
+    def enter(self, link: OutLink, channel: Channel) -> None:
+        self._out_links[link.id] = link, channel
+
+    def leave(self, link: OutLink) -> None:
+        self._out_links.pop(link.id, None)
+
+    def ask(self, command: Command) -> None:
+        self._asked.append(command)
+        if self._state is not State.OVER:
+            self.has_more = True
+            self.wake()
+
+    def ask_for(self, link: OutLink) -> None:
+        if not self._written or self._written[-1] is not link:
+            self._written.append(link)
+        self.has_more = True
+        self.wake()
+
+    def _acknowledge_written(self, commands: list[Command]) -> None:
+        link = self._written.popleft()
+        if link.written:  # it may be in the list several times
+            commands.append(acknowledged(link))
+
+    def count_links(self, count: int, commands: list[Command]) -> None:
+        if count > 0 and self.links + count > LINKS_MAX:
+            raise AmqpError(RESOURCE_LIMIT, f"a connection has {LINKS_MAX} links at most", Scope.LINK)
+        self.links += count
+        if count > 0:
+            self._count_state(commands)
+
+    def _count_state(self, commands: list[Command]) -> None:
+        """Count the memory of sessions and links, at its peak."""
+        needed = len(self._channels) * SESSION_BYTES + self.links * LINK_BYTES
+        if needed > self._held_bytes:
+            receipt = Waiting(lambda: None, self._no_room)
+            commands.append(Hold(needed - self._held_bytes, receipt))
+            self._held_bytes = needed
+
+    def _no_room(self, error: ClientError) -> None:
+        self.ask(ProtocolFailure(ConnectionFailure(AmqpError(RESOURCE_LIMIT, error.message))))
+
+    # ---- what the broker says
+
+    def receipt(self, receipt: Any) -> None:
+        """Confirm a command: a message of the client is accepted; others have a function."""
+        if type(receipt) is Sent:
+            receipt.channel.stored(receipt)
+        else:
+            receipt.done()
+
+    def deliver(
+        self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
+    ) -> Callable[[], None] | None:
+        """Write the transfers of a message. A delivery to a link that its client has detached is not written: the
+        broker learns of that with the next command."""
+        entry = self._out_links.get(subscription_id)
+        if entry is None:
+            return None
+        link, channel = entry
+        if self._prepared is not None and self._prepared[0] is message:
+            made = self._prepared[1]
+            self._prepared = None
+            if isinstance(made, Undeliverable):
+                channel.passed_over(link, tag)
+                raise made
+            pieces, message_format = made
+        else:
+            try:
+                pieces, message_format = encode(
+                    message, redeliveries, self._clock(), self.message_bytes_max, is_quick=True
+                )
+            except TakesLong:
+                return partial(self._prepare, message, redeliveries)
+            except Undeliverable:
+                channel.passed_over(link, tag)
+                raise
+        channel.deliver(link, tag, pieces, message_format)
+        return None
+
+    def _prepare(self, message: Message, redeliveries: int) -> None:
+        """Encode the message that takes long, for the next ``deliver``. On a thread."""
+        try:
+            made = encode(message, redeliveries, self._clock(), self.message_bytes_max, is_quick=False)
+        except Undeliverable as reason:
+            self._prepared = message, reason
+        else:
+            self._prepared = message, made
+
+    def drop_prepared(self) -> None:
+        self._prepared = None
+
+    def nothing(self, subscription_id: str) -> None:
+        """Answer a drain."""
+        entry = self._out_links.get(subscription_id)
+        if entry is not None:
+            entry[1].nothing(entry[0])
+
+    def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
+        """Do nothing: credit is the client's."""
+
+    def close_consumer(self, subscription_id: str, error: ClientError) -> None:
+        """Detach the link."""
+        entry = self._out_links.get(subscription_id)
+        if entry is not None:
+            entry[1].consumer_closed(entry[0], error)
+
+    def prepared(self, receipt: Any, is_read_only: bool) -> None:
+        raise AssertionError("no AMQP client prepares a transaction")
+
+    def recovered(self, receipt: Any, branches: Sequence[XaTransactionId]) -> None:
+        raise AssertionError("no AMQP client asks for prepared transactions")
+
+    def fail(self, error: ClientError) -> None:
+        """Report an error: the outcome of a message, the answer to a command, or the end of the connection."""
+        receipt = error.receipt
+        if type(receipt) is Sent:
+            receipt.channel.not_stored(receipt, error)
+        elif isinstance(receipt, Waiting):
+            receipt.failed(error)
+        elif self._reached in _HEADERS:
+            if not self._is_closed:
+                self._is_closed = True
+                self.write(frames.SASL if self._reached is State.SASL_HEADER else frames.AMQP)
+        elif self._reached in (State.INIT, State.LOGGING_IN):
+            self._refuse_login(sasl.SYS_TEMP if error.kind is ErrorKind.TIMEOUT else sasl.SYS)
+        else:
+            self._hang_up(error_of(error))
+
+    def tell_brokers(self) -> None:
+        """Do nothing: AMQP names the other brokers only in the open."""
+
+    def heart_beat(self) -> None:
+        """Write an empty frame."""
+        self.write(frames.EMPTY)
+
+    def peer_disconnect(self) -> Command | None:
+        """Return None: a client that disconnects without close is gone."""
+        return None
+
+    @property
+    def _reached(self) -> State:
+        """Return the step of the conversation; once it is over, the last one before."""
+        return self._ended_in if self._state is State.OVER else self._state
+
+    def end(self) -> None:
+        """Parse nothing more, and deliver nothing more. Answers to what the client did before are still written."""
+        if self._state is not State.OVER:
+            self._ended_in = self._state
+        self._state = State.OVER
+        self._channels.clear()
+        self._out_links.clear()
+        self.has_more = False
+        self._cutter = FrameCutter()
+        self.partial_bytes = 0
+        self._asked.clear()
+        self._written.clear()
+
+
+def _wrong_header(header: bytes) -> str:
+    """Return what a client speaks that does not begin as it must here."""
+    if header.startswith(b"AMQP"):
+        if header[4:] in (b"\0\0\x09\x01", b"\1\1\0\x0a", b"\1\1\x08\0", b"\1\1\0\x09"):
+            return "the client speaks AMQP 0-9-1 or 0-10, as for RabbitMQ; this connector speaks AMQP 1.0"
+        if header == frames.AMQP:
+            return "the client connects without SASL; this connector needs SASL PLAIN or ANONYMOUS"
+        return f"the client speaks AMQP {'.'.join(map(str, header[5:]))} (protocol id {header[4]}); this is AMQP 1.0"
+    return "the client does not speak AMQP; this connector speaks AMQP 1.0"

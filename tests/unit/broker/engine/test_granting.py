@@ -1,0 +1,155 @@
+"""Consumers that grant each delivery, and give deliveries back: Grant and GiveBack; a login before the connect."""
+
+# proves: released-does-not-count
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.core.commands import Ack, AckMode, Connect, GiveBack, Grant, LogIn
+from tandemmq.broker.core.policies import DestinationPolicy, RedeliveryPolicy
+from tests.unit.broker.engine.conftest import DLQ, ORDERS, PRICES, Client, Harness
+
+GRANTED = {"ack": AckMode.RANGE, "prefetch": 0}
+
+
+@pytest.fixture
+def reader(harness: Harness) -> Client:
+    """A consumer without a grant, beside 5 messages."""
+    harness.client("writer").store(*range(5))
+    return harness.client("reader").subscribe("s", **GRANTED).turn()
+
+
+def test_a_grant_is_a_limit_of_deliveries(reader: Client) -> None:
+    assert reader.bodies == []
+    reader.handle(Grant("s", 2, receipt="g")).turn()
+    assert (reader.bodies, reader.receipts) == (["0", "1"], ["g"])
+    reader.handle(Ack("s", 2, first=1)).turn()
+    assert reader.bodies == ["0", "1"]  # an acknowledgement grants nothing
+    reader.handle(Grant("s", 2)).turn()
+    assert reader.bodies == ["0", "1"]
+    reader.handle(Grant("s", 3)).turn()
+    assert reader.bodies == ["0", "1", "2"]
+    reader.handle(Grant("s", 1)).turn()  # less than it had
+    assert reader.bodies == ["0", "1", "2"]
+    assert reader.session.nothings == []
+
+
+def test_a_grant_waits_for_messages(harness: Harness, reader: Client) -> None:
+    reader.handle(Grant("s", 7)).turn()
+    harness.client("more").store("a", "b", "c")
+    assert reader.bodies == ["0", "1", "2", "3", "4", "a", "b"]
+
+
+def test_a_drain_ends_the_grant(harness: Harness, reader: Client) -> None:
+    reader.handle(Grant("s", 9, is_drain=True)).turn()
+    assert (reader.bodies, reader.session.nothings) == (["0", "1", "2", "3", "4"], ["s"])
+    assert reader.session.events[-1] == ("nothing", "s")
+    harness.client("more").store("late")
+    assert len(reader.bodies) == 5
+
+
+def test_a_drain_that_is_used_up_has_no_end(reader: Client) -> None:
+    reader.handle(Grant("s", 5, is_drain=True)).turn()
+    assert (len(reader.bodies), reader.session.nothings) == (5, [])
+
+
+def test_a_drain_waits_for_output(harness: Harness, reader: Client) -> None:
+    reader.has_space = False
+    reader.handle(Grant("s", 9, is_drain=True))
+    harness.turn()
+    assert (reader.bodies, reader.session.nothings) == ([], [])
+    reader.regain_space()
+    harness.wait(10_000)
+    assert (len(reader.bodies), reader.session.nothings) == (5, ["s"])
+
+
+def test_a_later_grant_replaces_a_drain(harness: Harness, reader: Client) -> None:
+    reader.has_space = False
+    reader.handle(Grant("s", 9, is_drain=True)).handle(Grant("s", 9))
+    reader.regain_space()
+    harness.wait(10_000)
+    assert (len(reader.bodies), reader.session.nothings) == (5, [])
+
+
+def test_a_drain_of_a_topic_has_what_waits(harness: Harness) -> None:
+    reader = harness.client("reader").subscribe("t", PRICES, **GRANTED).turn()
+    harness.client("writer").store("a", "b", destination=PRICES)
+    assert reader.bodies == []
+    reader.handle(Grant("t", 3, is_drain=True)).turn()
+    assert (reader.bodies, reader.session.nothings) == (["a", "b"], ["t"])
+
+
+def test_a_grant_for_no_subscription_is_ignored(reader: Client) -> None:
+    reader.handle(Grant("other", 2, receipt="g")).turn()
+    assert (reader.receipts, reader.errors) == (["g"], [])
+
+
+# ---- given back
+
+
+def test_what_is_given_back_comes_again_at_its_place(harness: Harness, reader: Client) -> None:
+    reader.handle(Grant("s", 3)).turn()
+    other = harness.client("other").subscribe("o", **GRANTED).turn()
+    reader.handle(GiveBack("s", 1, 2, receipt="b")).turn()
+    other.handle(Grant("o", 9)).turn()
+    assert other.bodies == ["0", "1", "3", "4"]
+    assert [each.redeliveries for each in other.session.delivered] == [0, 0, 0, 0]
+    assert reader.receipts == ["b"]
+
+
+def test_what_failed_counts_and_becomes_a_dead_letter(make_harness: Callable[..., Harness]) -> None:
+    policy = DestinationPolicy(redelivery=RedeliveryPolicy(2))
+    harness = make_harness(policy)
+    harness.client("writer").store("x")
+    reader = harness.client("reader").subscribe("s", **GRANTED).turn()
+    for tag in range(1, 4):
+        reader.handle(Grant("s", tag)).turn()
+        reader.handle(GiveBack("s", tag, tag, is_failed=True, receipt=f"b{tag}")).turn()
+    assert [each.redeliveries for each in reader.session.delivered] == [0, 1, 2]
+    assert reader.receipts == ["b1", "b2", "b3"]
+    reader.handle(Grant("s", 9)).turn()
+    assert len(reader.bodies) == 3
+    dead = harness.client("dead").subscribe("d", DLQ, AckMode.AUTO).turn()
+    assert dead.bodies == ["x"]
+
+
+def test_a_dead_letter_that_failed_stays_a_dead_letter(harness: Harness) -> None:
+    harness.client("writer").store("x", destination=DLQ)
+    reader = harness.client("reader").subscribe("s", DLQ, **GRANTED).turn()
+    for tag in range(1, 12):
+        reader.handle(Grant("s", tag)).turn()
+        reader.handle(GiveBack("s", tag, tag, is_failed=True)).turn()
+        harness.wait(60_000)
+    assert len(reader.bodies) == 11
+
+
+def test_given_back_to_a_topic_it_ends(harness: Harness) -> None:
+    reader = harness.client("reader").subscribe("t", PRICES, **GRANTED).handle(Grant("t", 9)).turn()
+    harness.client("writer").store("a", destination=PRICES)
+    reader.handle(GiveBack("t", 1, 1, receipt="b")).handle(GiveBack("none", 1, 1, receipt="n")).turn()
+    assert (reader.bodies, reader.receipts) == (["a"], ["b", "n"])
+
+
+def test_a_queue_that_is_gone_takes_nothing_back(reader: Client) -> None:
+    reader.handle(Grant("s", 2)).turn()
+    reader.vanish()
+    reader.handle(GiveBack("s", 1, 2, receipt="b")).turn()
+    assert reader.errors == []
+
+
+# ---- a login before the connect
+
+
+def test_a_client_logs_in_before_it_connects(harness: Harness) -> None:
+    client: Any = Client(harness, "one").handle(LogIn("joe", "word", "in")).turn()
+    assert (client.receipts, client.is_connected) == (["in"], False)
+    client.handle(Connect("me", "joe", is_logged_in=True)).subscribe("s", ORDERS).turn()
+    assert client.is_connected
+    assert client.client.principal.name == "joe"
+    second = Client(harness, "two").handle(LogIn(None, None)).handle(Connect("me", is_logged_in=True)).turn()
+    assert "connected already" in second.errors[0]
+    assert second.is_closed

@@ -1,0 +1,289 @@
+"""Types, composites and frames of AMQP: bytes and values, and what is refused."""
+
+from __future__ import annotations
+
+import math
+import struct
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandemmq.broker.protocols.amqp import schema, types
+from tandemmq.broker.protocols.amqp.codec import read_composite, write_composite
+from tandemmq.broker.protocols.amqp.errors import DECODE_ERROR, FRAMING_ERROR, INVALID_FIELD, AmqpError, DecodeError
+from tandemmq.broker.protocols.amqp.frames import EMPTY, FrameCutter, frame_of
+from tandemmq.broker.protocols.amqp.types import (
+    NESTING_MAX,
+    Array,
+    Decimal,
+    Described,
+    Reader,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+    Uuid,
+    decode,
+    encode,
+)
+from tandemmq.store.records.properties import Byte, Char, Float, Long, Short
+
+# The bytes of the specification (part 1, 1.6), each with its value.
+WIRE = [
+    ("40", None),
+    ("41", True),
+    ("42", False),
+    ("5600", False),
+    ("5601", True),
+    ("50ff", UByte(255)),
+    ("60ffff", UShort(65535)),
+    ("43", UInt(0)),
+    ("5201", UInt(1)),
+    ("70ffffffff", UInt(0xFFFFFFFF)),
+    ("44", ULong(0)),
+    ("53ff", ULong(255)),
+    ("80ffffffffffffffff", ULong((1 << 64) - 1)),
+    ("5180", Byte(-128)),
+    ("618000", Short(-32768)),
+    ("54ff", -1),
+    ("7180000000", -(1 << 31)),
+    ("55ff", Long(-1)),
+    ("818000000000000000", Long(-(1 << 63))),
+    ("723f800000", Float(1.0)),
+    ("823ff0000000000000", 1.0),
+    ("7400000001", Decimal(b"\0\0\0\1")),
+    ("7300000041", Char("A")),
+    ("83ffffffffffffffff", Timestamp(-1)),
+    ("98" + "0f" * 16, Uuid(b"\x0f" * 16)),
+    ("a00161", b"a"),
+    ("b00000000161", b"a"),
+    ("a102c3a4", "ä"),
+    ("a30161", Symbol("a")),
+    ("45", []),
+    ("c00301" + "5401", [1]),
+    ("d00000000600000001" + "5401", [1]),
+    ("c10602a10161" + "5401", {"a": 1}),
+    ("e0050350010203", Array((UByte(1), UByte(2), UByte(3)))),
+    ("e0020341", Array((True, True, True))),
+    ("0053245401", Described(ULong(0x24), 1)),
+]
+
+
+@pytest.mark.parametrize(("wire", "value"), WIRE)
+def test_bytes_of_the_specification_are_read(wire: str, value: Any) -> None:
+    found = decode(bytes.fromhex(wire))
+    assert found == value
+    assert type(found) is type(value)
+    with pytest.raises(DecodeError):
+        decode(bytes.fromhex(wire) + b"\x40")
+    reader = Reader(bytes.fromhex(wire) + b"\x41")
+    reader.value()
+    assert reader.value() is True
+
+
+@pytest.mark.parametrize("wire", [each[0] for each in WIRE])
+def test_a_value_that_is_cut_is_refused(wire: str) -> None:
+    whole = bytes.fromhex(wire)
+    for stop in range(len(whole)):
+        with pytest.raises(DecodeError):
+            decode(whole[:stop])
+
+
+SIMPLE = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(0, 255).map(UByte),
+    st.integers(0, 65535).map(UShort),
+    st.integers(0, 0xFFFFFFFF).map(UInt),
+    st.integers(0, (1 << 64) - 1).map(ULong),
+    st.integers(-128, 127).map(Byte),
+    st.integers(-32768, 32767).map(Short),
+    st.integers(-(1 << 31), (1 << 31) - 1),
+    st.integers(-(1 << 63), (1 << 63) - 1).map(Long),
+    st.floats(width=32, allow_nan=False).map(Float),
+    st.floats(allow_nan=False),
+    st.integers(-(1 << 63), (1 << 63) - 1).map(Timestamp),
+    st.binary(min_size=16, max_size=16).map(Uuid),
+    st.sampled_from((4, 8, 16)).flatmap(lambda size: st.binary(min_size=size, max_size=size)).map(Decimal),
+    st.characters(max_codepoint=0xD7FF).map(Char),
+    st.binary(max_size=600),
+    st.text(st.characters(exclude_categories=("Cs",)), max_size=300),
+    st.text(st.characters(max_codepoint=127), max_size=300).map(Symbol),
+)
+VALUES = st.recursive(
+    SIMPLE,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=5),
+        st.dictionaries(st.text("abc", max_size=3), inner, max_size=5),
+        st.builds(Described, st.integers(0, 300).map(ULong), inner),
+        st.lists(st.integers(-5, 500), max_size=300).map(lambda items: Array(tuple(items))),
+        st.lists(st.text("ab", max_size=3).map(Symbol), max_size=5).map(lambda items: Array(tuple(items))),
+    ),
+    max_leaves=20,
+)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are equal and of one type, with all that is in them."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, Described)) or (isinstance(one, tuple) and not isinstance(one, Array)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+@given(VALUES)
+def test_what_is_written_is_read_again(value: Any) -> None:
+    written = encode(value)
+    assert same(decode(written), value)
+    reader = Reader(written + b"\x41", 0)
+    if not isinstance(value, Described):
+        reader.skip()
+        assert reader.at == len(written)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_values_or_refused(data: bytes) -> None:
+    with suppress(DecodeError):
+        decode(data)
+
+
+def test_values_are_bounded_whatever_their_bytes() -> None:
+    zeros = bytes.fromhex("f00000000503938700" + "43")
+    with pytest.raises(DecodeError, match="too many"):
+        decode(zeros)
+    with pytest.raises(DecodeError, match="nested"):
+        decode(b"\0" * 10_000)
+    nested = encode(1)
+    for _ in range(NESTING_MAX + 1):
+        nested = types.encode_list([nested])
+    with pytest.raises(DecodeError, match="nested"):
+        decode(nested)
+
+
+@pytest.mark.parametrize(
+    "wire", ["c10402450145", "c1020140", "c10904a1016140" + "a1016140", "e004010000534041", "a301ff", "a101ff", "5602"]
+)
+def test_values_that_amqp_forbids_are_refused(wire: str) -> None:
+    with pytest.raises(DecodeError):
+        decode(bytes.fromhex(wire))
+
+
+@pytest.mark.parametrize("value", [object(), UByte(256), Array((1, "a")), ULong(1 << 64)])
+def test_a_value_without_a_type_is_not_written(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"type|fit"):
+        encode(value)
+
+
+# ---- composites
+
+COMPOSITES = [
+    schema.Open("a", max_frame_size=512, idle_time_out=7, desired_capabilities=("x", "y"), properties={Symbol("p"): 1}),
+    schema.Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=2, remote_channel=3),
+    schema.Attach(name="l", handle=0, role=True, source=schema.Source(address="q"), target=schema.Target()),
+    schema.Flow(incoming_window=1, next_outgoing_id=2, outgoing_window=3, handle=4, link_credit=5, drain=True),
+    schema.Transfer(handle=0, delivery_id=1, delivery_tag=b"t", settled=False, more=True),
+    schema.Disposition(role=True, first=1, last=9, settled=True, state=schema.Accepted()),
+    schema.Detach(0, True, schema.Error(Symbol("amqp:not-found"), "why", {Symbol("k"): "v"})),
+    schema.End(),
+    schema.Close(schema.Error("amqp:internal-error")),
+    schema.Modified(True, True),
+    schema.Properties(message_id=ULong(7), to="queue://a", creation_time=5, group_sequence=1),
+    schema.Header(durable=True, priority=9, ttl=0xFFFFFFFF, delivery_count=1),
+    schema.SaslMechanisms(("PLAIN",)),
+    schema.SaslOutcome(4),
+]
+
+
+@pytest.mark.parametrize("found", COMPOSITES)
+def test_a_composite_comes_back(found: schema.Composite) -> None:
+    assert read_composite(Reader(write_composite(found))) == found
+
+
+def test_descriptors_may_be_symbols_and_wide_numbers() -> None:
+    by_symbol = b"\0" + encode(Symbol("amqp:end:list")) + b"\x45"
+    by_number = b"\0\x80" + struct.pack(">Q", 0x17) + b"\x45"
+    assert read_composite(Reader(by_symbol)) == read_composite(Reader(by_number)) == schema.End()
+
+
+def test_a_field_for_several_takes_one() -> None:
+    wire = b"\0\x53\x40" + types.encode_list([encode(Symbol("PLAIN"))])
+    assert read_composite(Reader(wire)) == schema.SaslMechanisms(("PLAIN",))
+
+
+@pytest.mark.parametrize(
+    ("fields", "condition"),
+    [
+        ([], INVALID_FIELD),  # a mandatory field is missing
+        ([UInt(1)], INVALID_FIELD),  # of another type
+        (["a"] * 11, DECODE_ERROR),  # too many
+        (["a", None, 7], INVALID_FIELD),
+    ],
+)
+def test_a_composite_with_wrong_fields_is_refused(fields: list[Any], condition: str) -> None:
+    wire = b"\0\x53\x10" + types.encode_list([encode(each) for each in fields])
+    with pytest.raises(AmqpError) as error:
+        read_composite(Reader(wire))
+    assert error.value.condition == condition
+
+
+def test_an_unknown_composite_is_refused() -> None:
+    with pytest.raises(DecodeError, match="0x99"):
+        read_composite(Reader(b"\0\x53\x99\x45"))
+
+
+# ---- frames
+
+FRAMES = [EMPTY, frame_of(3, b"abc"), frame_of(0, b"x" * 500), struct.pack(">IBBHI", 13, 3, 0, 1, 0) + b"y"]
+
+
+def taken(pieces: list[bytes]) -> list[tuple[int, bytes]]:
+    cutter = FrameCutter()
+    found = []
+    for piece in pieces:
+        cutter.feed(piece)
+        while (frame := cutter.next_frame()) is not None:
+            found.append((frame.channel, frame.body))
+    found.append((cutter.pending_bytes, b""))
+    return found
+
+
+def test_frames_do_not_depend_on_their_pieces() -> None:
+    whole = b"".join(FRAMES)
+    expected = [(0, b""), (3, b"abc"), (0, b"x" * 500), (1, b"y")]
+    assert taken([whole]) == [*expected, (0, b"")]
+    assert taken([whole[at : at + 1] for at in range(len(whole))]) == [*expected, (0, b"")]
+    assert taken([whole + b"\0\0"]) == [*expected, (2, b"")]
+    for stop in range(len(whole)):
+        assert taken([whole[:stop], whole[stop:]]) == [*expected, (0, b"")]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        struct.pack(">IBBH", 7, 2, 0, 0),
+        struct.pack(">IBBH", 0, 2, 0, 0),
+        struct.pack(">IBBH", 0xFFFFFFFF, 2, 0, 0),
+        struct.pack(">IBBH", 20, 1, 0, 0),
+        struct.pack(">IBBH", 20, 6, 0, 0),
+        struct.pack(">IBBH", 20, 2, 2, 0),
+    ],
+)
+def test_a_head_that_is_wrong_is_refused_at_once(head: bytes) -> None:
+    cutter = FrameCutter()
+    cutter.feed(head)
+    with pytest.raises(AmqpError) as error:
+        cutter.next_frame()
+    assert error.value.condition == FRAMING_ERROR
+
+
+def test_special_numbers_keep_their_form() -> None:
+    assert math.isnan(decode(encode(math.nan)))
+    assert encode(Symbol("a")) != encode("a")

@@ -1,0 +1,326 @@
+"""A connection of AMQP: headers, SASL, open and close, sessions, and the errors that end them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.core.access import Credentials, OpenAccess
+from tandemmq.broker.core.commands import ClientError, ErrorKind, Undecided
+from tandemmq.broker.protocols.amqp import frames, schema
+from tandemmq.broker.protocols.amqp.codec import write_composite
+from tandemmq.broker.protocols.amqp.errors import (
+    FRAMING_ERROR,
+    HANDLE_IN_USE,
+    ILLEGAL_STATE,
+    INVALID_FIELD,
+    NOT_ALLOWED,
+    NOT_IMPLEMENTED,
+    RESOURCE_LIMIT,
+    UNATTACHED_HANDLE,
+)
+from tandemmq.broker.protocols.amqp.frames import frame_of
+from tandemmq.broker.protocols.amqp.session import (
+    ANONYMOUS_RELAY,
+    CHANNEL_MAX,
+    LINKS_MAX,
+    SOLE_CONNECTION,
+    AmqpLimits,
+    AmqpSession,
+)
+from tandemmq.broker.protocols.amqp.types import Symbol, UInt
+from tests.support.broker.amqp_wire import LIMITS, AmqpWire, Pieces, value
+from tests.unit.broker.protocols.amqp.conftest import Make
+
+
+class Refusing(OpenAccess):
+    """Nobody gets in."""
+
+    def __init__(self, error: ClientError) -> None:
+        super().__init__(is_everywhere=True)
+        self.error = error
+
+    def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None:
+        then(self.error)
+
+
+OPEN = schema.Open("me", max_frame_size=1000, idle_time_out=4_000)
+
+
+def failed(wire: AmqpWire, data: bytes) -> str:
+    """The condition of the close that follows these bytes."""
+    wire.receive(data)
+    (close,) = wire.all_of(schema.Close)
+    assert wire.is_closed
+    assert isinstance(close.error, schema.Error)
+    return close.error.condition
+
+
+# ---- headers
+
+
+@pytest.mark.parametrize(
+    ("header", "logged"),
+    [
+        (b"AMQP\0\0\x09\x01", "0-9-1"),
+        (b"AMQP\1\1\0\x0a", "0-9-1 or 0-10"),
+        (frames.AMQP, "without SASL"),
+        (b"AMQP\2\1\0\0", "protocol id 2"),
+        (b"GET / HT", "does not speak AMQP"),
+        (b"CONNECT\n", "does not speak AMQP"),
+    ],
+)
+def test_a_wrong_header_is_answered_with_the_right_one(
+    make: Make, header: bytes, logged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    wire = make()
+    wire.receive(header + b"more of it")
+    assert wire.said() == frames.SASL
+    assert wire.is_closed
+    assert [each for each in caplog.messages if logged in each]
+
+
+def test_a_broker_without_room_answers_with_its_header() -> None:
+    session = AmqpSession("ID:a-1-1", lambda: 1, limits=LIMITS, secret=lambda: "secret")
+    session.fail(ClientError("Too many connections"))
+    assert session.take() == frames.SASL
+
+
+# ---- SASL
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "response", "code"),
+    [
+        ("ANONYMOUS", None, 0),
+        ("ANONYMOUS", b"trace", 0),
+        ("PLAIN", b"\0user\0word", 0),
+        ("PLAIN", b"user\0user\0word", 0),
+        ("PLAIN", b"user\0word", 0),
+        ("PLAIN", b"other\0user\0word", 1),
+        ("PLAIN", b"\0\xff\0word", 1),
+        ("PLAIN", b"\0user\0" + b"x" * 9_000, 1),
+        ("EXTERNAL", None, 3),
+        ("SCRAM-SHA-256", None, 3),
+    ],
+)
+def test_a_login_has_its_outcome(make: Make, mechanism: str, response: bytes | None, code: int) -> None:
+    wire = make()
+    (outcome,) = wire.log_in(mechanism, response)
+    assert outcome.performative == schema.SaslOutcome(code)
+    assert wire.is_closed is (code != 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ClientError("wrong", kind=ErrorKind.LOGIN), 1),
+        (ClientError("not here", kind=ErrorKind.SECURITY), 1),
+        (ClientError("many", kind=ErrorKind.RESOURCE), 4),
+        (Undecided("no directory", kind=ErrorKind.LOGIN), 4),
+    ],
+)
+def test_a_refused_login_says_whether_to_try_again(make: Make, harness: Any, error: ClientError, code: int) -> None:
+    harness.access = Refusing(error)
+    harness.begin_term()
+    wire = make()
+    (outcome,) = wire.log_in("PLAIN", b"\0a\0b")
+    assert outcome.performative == schema.SaslOutcome(code)
+    assert wire.is_closed
+
+
+def test_a_login_that_does_not_come_ends(make: Make) -> None:
+    wire = make()
+    wire.receive(frames.SASL)
+    wire.said()
+    wire.session.fail(ClientError("No CONNECT came", kind=ErrorKind.TIMEOUT))
+    assert wire.heard()[0].performative == schema.SaslOutcome(4)
+
+
+# ---- open
+
+
+@pytest.mark.parametrize("pieces", Pieces)
+def test_all_may_be_said_before_it_is_answered(make: Make, pieces: Pieces) -> None:
+    wire = make(pieces=pieces)
+    begin = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)
+    attach = schema.Attach(
+        name="l", handle=0, role=False, source=schema.Source(), target=schema.Target(address="orders")
+    )
+    said = b"".join(
+        (
+            frames.SASL,
+            frame_of(0, write_composite(schema.SaslInit("ANONYMOUS")), 1),
+            frames.AMQP,
+            *(frame_of(0, write_composite(each)) for each in (OPEN, begin, attach, schema.Close())),
+        )
+    )
+    wire.receive(said)
+    answer = wire.said()
+    assert answer.startswith(frames.SASL)
+    assert frames.AMQP in answer
+    wire.cutter.feed(answer[answer.index(frames.AMQP) + 8 :])
+    names = [type(each.performative).__name__ for each in wire.heard()]
+    assert names == ["Open", "Begin", "Attach", "Flow", "Close"]
+    assert wire.is_closed
+
+
+def test_an_open_is_answered(make: Make) -> None:
+    wire = make()
+    found = wire.connect(max_frame_size=1000, idle_time_out=4_000)
+    assert (found.container_id, found.max_frame_size, found.channel_max) == ("broker", 128 * 1024, CHANNEL_MAX)
+    assert found.idle_time_out == 15_000
+    assert found.properties is not None
+    assert found.properties["queue-prefix"] == "queue://"
+    session = wire.session
+    assert (session.is_connected, session.send_interval_ms, session.receive_interval_ms) == (True, 2_000, 15_000)
+    session.heart_beat()
+    assert wire.said() == frames.EMPTY
+
+
+def test_a_connector_without_idle_timeout_has_none(make: Make) -> None:
+    wire = make(limits=AmqpLimits("broker", idle_ms=0))
+    assert wire.connect().idle_time_out is None
+    assert (wire.session.send_interval_ms, wire.session.receive_interval_ms) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "condition"),
+    [
+        ({"container": ""}, INVALID_FIELD),
+        ({"max_frame_size": 511}, INVALID_FIELD),
+        ({"idle_time_out": 1}, NOT_ALLOWED),
+        (
+            {
+                "desired_capabilities": (SOLE_CONNECTION,),
+                "properties": {Symbol("sole-connection-enforcement-policy"): UInt(1)},
+            },
+            NOT_IMPLEMENTED,
+        ),
+    ],
+)
+def test_a_refused_open_says_so(make: Make, fields: dict[str, Any], condition: str) -> None:
+    wire = make()
+    wire.log_in()
+    opened, close = wire.open(**fields)
+    assert opened.properties["amqp:connection-establishment-failed"] is True
+    assert opened.max_frame_size >= 512
+    assert close.error.condition == condition
+    assert wire.is_closed
+
+
+def test_frames_behind_a_refused_open_are_not_carried_out(make: Make) -> None:
+    wire = make()
+    wire.log_in()
+    wire.receive(frames.AMQP)
+    wire.said()
+    begin = schema.Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)
+    wire.receive(b"".join(frame_of(0, write_composite(each)) for each in (schema.Open(""), begin, schema.End())))
+    assert [type(each.performative).__name__ for each in wire.heard()] == ["Open", "Close"]
+
+
+def test_a_container_id_is_unique_if_its_client_wants_that(make: Make) -> None:
+    first = make().connect("one", desired_capabilities=(SOLE_CONNECTION, "other"))
+    assert first.offered_capabilities == (ANONYMOUS_RELAY, SOLE_CONNECTION)
+    assert make().connect("one").offered_capabilities == (ANONYMOUS_RELAY,)
+    wire = make()
+    wire.log_in()
+    opened, close = wire.open("one", desired_capabilities=(SOLE_CONNECTION,))
+    assert opened.properties["amqp:connection-establishment-failed"] is True
+    assert (close.error.condition, close.error.info) == (INVALID_FIELD, {"invalid-field": "container-id"})
+
+
+# ---- errors
+
+
+def test_frames_at_the_wrong_time_end_the_connection(come: Make, make: Make) -> None:
+    begin = frame_of(0, write_composite(schema.Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)))
+    assert failed(come(), frame_of(0, write_composite(OPEN))) == ILLEGAL_STATE
+    assert failed(come(), begin) == NOT_ALLOWED
+    assert failed(come(), frame_of(CHANNEL_MAX + 1, begin[8:])) == FRAMING_ERROR
+    assert failed(come(), frame_of(7, write_composite(schema.End()))) == NOT_ALLOWED
+    assert failed(come(), frame_of(0, write_composite(schema.SaslInit("PLAIN")))) == NOT_ALLOWED
+    assert failed(come(), frame_of(0, write_composite(schema.SaslInit("PLAIN")), 1)) == FRAMING_ERROR
+    assert failed(come(), b"\0\0\0\1\2\0\0\0") == FRAMING_ERROR
+    wire = make()
+    wire.log_in()
+    wire.receive(frames.AMQP)
+    wire.said()
+    assert failed(wire, begin) == ILLEGAL_STATE
+
+
+def test_damaged_bytes_end_the_connection_and_no_other(come: Make) -> None:
+    other = come("other")
+    whole = write_composite(schema.Flow(incoming_window=1, next_outgoing_id=1, outgoing_window=1, handle=3))
+    for stop in range(1, len(whole)):
+        wire = come()
+        wire.receive(frame_of(0, whole[:stop]))
+        assert wire.is_closed
+        assert wire.all_of(schema.Close)
+    assert other.flow(None, None, echo=True)
+
+
+def test_a_heart_beat_may_come_on_any_channel(come: Make) -> None:
+    wire = come()
+    wire.receive(frame_of(500, b"") + frame_of(0, b""))
+    assert not wire.heard()
+    assert not wire.is_closed
+
+
+def test_a_session_ends_and_its_channel_is_free(come: Make) -> None:
+    wire = come()
+    wire.sender()
+    wire.receiver()
+    (end,) = wire.say(schema.End())
+    assert end.performative == schema.End()
+    assert wire.begin().remote_channel == 0
+    assert len(wire.sender()) == 2
+
+
+def test_an_error_of_a_session_ends_it_alone(come: Make) -> None:
+    wire = come()
+    wire.begin(1)
+    (end,) = wire.flow(9, 1)
+    assert end.error.condition == UNATTACHED_HANDLE
+    assert not wire.flow(9, 1)  # it is on its way still
+    assert not wire.say(schema.End())
+    assert wire.flow(None, None, channel=1, echo=True)
+    wire.begin()
+    wire.sender()
+    assert wire.sender()[0].error.condition == HANDLE_IN_USE
+
+
+def test_links_are_bounded(come: Make) -> None:
+    wire = come()
+    wire.session.links = LINKS_MAX
+    answer, detach = wire.sender()
+    assert answer.target is None
+    assert detach.error.condition == RESOURCE_LIMIT
+
+
+def test_the_broker_ends_a_connection_with_the_reason(come: Make) -> None:
+    wire = come()
+    wire.session.fail(ClientError("taken over", kind=ErrorKind.TAKEN_OVER))
+    (close,) = wire.all_of(schema.Close)
+    assert close.error.condition == "amqp:resource-locked"
+
+
+def test_after_close_nothing_is_understood(come: Make) -> None:
+    wire = come()
+    wire.sender()
+    wire.receive(frame_of(0, write_composite(schema.Close())) + frame_of(0, write_composite(OPEN)) + b"anything")
+    (close,) = wire.heard()
+    assert close.performative == schema.Close()
+    assert wire.session.unfinished_bytes == 0
+
+
+def test_messages_that_were_sent_are_accepted_before_the_close(come: Make) -> None:
+    wire = come()
+    wire.sender()
+    transfer = schema.Transfer(handle=0, delivery_id=0, delivery_tag=b"1")
+    wire.receive(frame_of(0, write_composite(transfer) + value("x")) + frame_of(0, write_composite(schema.Close())))
+    assert [type(each.performative).__name__ for each in wire.heard()] == ["Disposition", "Close"]

@@ -1,0 +1,438 @@
+"""Links of AMQP clients that receive: credit, drain, windows, and the outcomes that clients give."""
+
+# proves: amqp-no-outcome-is-no-acknowledgement
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.core.commands import AckMode, ClientError, Undeliverable
+from tandemmq.broker.protocols.amqp import links, schema
+from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED
+from tandemmq.broker.protocols.amqp.schema import (
+    UINT_MAX,
+    Accepted,
+    Composite,
+    Flow,
+    Modified,
+    Rejected,
+    Released,
+    Transfer,
+)
+from tandemmq.broker.protocols.amqp.session import AmqpLimits
+from tandemmq.broker.protocols.amqp.types import Described, Symbol, ULong
+from tandemmq.store.records.message import BodyKind, Message
+from tests.support.broker.amqp_wire import bodies, body_of, selector
+from tests.unit.broker.engine.conftest import DLQ, ORDERS, PRICES, Client, Harness
+from tests.unit.broker.protocols.amqp.conftest import Make
+
+
+@pytest.fixture
+def writer(harness: Harness) -> Client:
+    return harness.client()
+
+
+@pytest.fixture
+def five(writer: Client) -> None:
+    """5 messages in the queue."""
+    writer.store(*range(5), body_kind=BodyKind.TEXT)
+
+
+def received(answers: list[Any]) -> list[int]:
+    """The delivery ids in these answers."""
+    return [each.delivery_id for each in answers if isinstance(each, Transfer)]
+
+
+def left(harness: Harness) -> list[tuple[str, int]]:
+    """What another consumer gets, and how often it came back."""
+    reader = harness.client().subscribe("all", ORDERS, AckMode.CLIENT).turn()
+    return [(each.body, each.redeliveries) for each in reader.session.delivered]
+
+
+def test_a_receiver_gets_nothing_before_its_first_flow(come: Make, five: None) -> None:
+    wire = come()
+    (attach,) = wire.receiver()
+    assert (attach.role, attach.initial_delivery_count, attach.source.address) == (False, 0, "orders")
+    assert received(wire.flow(1, 2)) == [0, 1]
+    assert not wire.flow(1, 0)
+
+
+def test_credit_is_what_was_sent_and_not_what_is_unsettled(come: Make, five: None) -> None:
+    wire = come()
+    wire.receiver(credit=2)
+    assert not wire.dispose(0, Accepted(), last=1)
+    assert received(wire.flow(1, 2, delivery_count=2, next_incoming_id=2)) == [2, 3]
+    # The client did not count the last two yet: of its credit of 3 one is left.
+    assert received(wire.flow(1, 3, delivery_count=2, next_incoming_id=2)) == [4]
+
+
+def test_a_delivery_has_its_tag_and_its_count(come: Make, five: None) -> None:
+    wire = come()
+    (_, first, second) = wire.receiver(credit=2)
+    assert (first.handle, first.delivery_id, first.settled, first.more) == (1, 0, False, False)
+    assert first.delivery_tag != second.delivery_tag
+
+
+def test_all_may_be_pipelined(come: Make, five: None) -> None:
+    wire = come()
+    attach = schema.Attach(
+        name="r", handle=1, role=True, source=schema.Source(address="orders"), target=schema.Target()
+    )
+    flow = Flow(incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=2)
+    heard = wire.say(attach, flow, schema.Detach(1, True))
+    assert [type(each.performative).__name__ for each in heard if not isinstance(each.performative, Transfer)] == [
+        "Attach",
+        "Detach",
+    ]
+    assert len(wire.receiver(credit=5)) == 6
+
+
+# ---- drain and echo
+
+
+def test_a_drain_is_answered_behind_the_messages(come: Make, five: None) -> None:
+    wire = come()
+    wire.receiver()
+    *transfers, flow = wire.flow(1, 9, drain=True)
+    assert len(transfers) == 5
+    assert (flow.drain, flow.link_credit, flow.delivery_count) == (True, 0, 9)
+    (again,) = wire.flow(1, 0, delivery_count=9, next_incoming_id=5, drain=True)
+    assert (again.drain, again.link_credit, again.delivery_count) == (True, 0, 9)
+
+
+def test_a_drain_of_exactly_what_is_there_is_answered(come: Make, five: None) -> None:
+    wire = come()
+    wire.receiver()
+    *transfers, flow = wire.flow(1, 5, drain=True)
+    assert (len(transfers), flow.drain, flow.delivery_count) == (5, True, 5)
+
+
+def test_a_drain_with_credit_0_is_answered(come: Make, five: None) -> None:
+    wire = come()
+    wire.receiver()
+    (flow,) = wire.flow(1, 0, drain=True)
+    assert (flow.drain, flow.link_credit, flow.delivery_count) == (True, 0, 0)
+
+
+def test_after_a_drain_credit_begins_anew(come: Make, five: None, writer: Client) -> None:
+    wire = come()
+    wire.receiver()
+    wire.flow(1, 10, drain=True)
+    writer.store("late", body_kind=BodyKind.TEXT)
+    assert not wire.heard()
+    assert received(wire.flow(1, 1, delivery_count=10, next_incoming_id=5)) == [5]
+
+
+def test_an_echo_is_answered(come: Make, five: None) -> None:
+    wire = come()
+    wire.receiver(credit=1)
+    (flow,) = wire.flow(None, None, next_incoming_id=1, echo=True)
+    assert (flow.handle, flow.next_outgoing_id, flow.incoming_window) == (None, 1, (1 << 31) - 1)
+    (flow,) = wire.flow(1, 0, delivery_count=1, next_incoming_id=1, echo=True)
+    assert (flow.handle, flow.delivery_count, flow.link_credit) == (1, 1, 0)
+    wire.sender()
+    (flow,) = wire.flow(0, None, echo=True)
+    assert (flow.handle, flow.link_credit) == (0, links.CREDIT)
+
+
+# ---- windows and frames
+
+
+def test_deliveries_wait_for_the_window_in_their_order(come: Make, five: None) -> None:
+    wire = come(window=2)
+    wire.receiver(credit=None)
+    assert received(wire.flow(1, 5, window=2)) == [0, 1]
+    assert received(wire.flow(None, None, window=1, next_incoming_id=2)) == [2]
+    assert not wire.flow(None, None, window=0, next_incoming_id=3)
+    assert received(wire.flow(None, None, window=9, next_incoming_id=3)) == [3, 4]
+
+
+def test_a_drain_is_answered_when_the_window_lets_the_messages_out(come: Make, five: None) -> None:
+    wire = come(window=0)
+    wire.receiver()
+    assert not wire.flow(1, 5, window=0, drain=True)
+    *transfers, flow = wire.flow(None, None, window=9)
+    assert (received(transfers), flow.drain, flow.delivery_count) == ([0, 1, 2, 3, 4], True, 5)
+
+
+def test_a_drain_with_credit_left_waits_for_the_window_too(come: Make, five: None) -> None:
+    wire = come(window=0)
+    wire.receiver()
+    assert not wire.flow(1, 9, window=0, drain=True)
+    assert received(wire.flow(None, None, window=4)) == [0, 1, 2, 3]
+    last, flow = wire.flow(None, None, window=4, next_incoming_id=4)
+    assert (last.delivery_id, flow.drain, flow.link_credit, flow.delivery_count) == (4, True, 0, 9)
+
+
+def test_a_link_that_goes_takes_what_waits_with_it(come: Make, five: None, harness: Harness) -> None:
+    wire = come(window=1)
+    wire.receiver()
+    wire.flow(1, 5, window=1)
+    (detach,) = wire.say(schema.Detach(1, True))
+    assert detach.performative == schema.Detach(1, True)
+    assert not wire.flow(None, None, window=9, next_incoming_id=1)
+    assert [each for each, _ in left(harness)] == ["0", "1", "2", "3", "4"]
+
+
+def test_frames_are_as_long_as_the_client_takes_them(make: Make, writer: Client) -> None:
+    wire = make()
+    wire.connect(max_frame_size=512)
+    wire.begin()
+    writer.store("x" * 2_000, body_kind=BodyKind.TEXT)
+    wire.receiver()
+    flow = Flow(incoming_window=99, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=1)
+    heard = wire.say(flow)
+    assert len(heard) > 4
+    assert [each.performative.more for each in heard] == [True] * (len(heard) - 1) + [False]  # type: ignore[union-attr]
+    assert heard[1].performative.delivery_id is None  # type: ignore[union-attr]
+    assert body_of(b"".join(each.payload for each in heard)) == "x" * 2_000
+
+
+def test_the_window_counts_frames(make: Make, writer: Client) -> None:
+    wire = make()
+    wire.connect(max_frame_size=512)
+    wire.begin(window=2)
+    writer.store("x" * 2_000, body_kind=BodyKind.TEXT)
+    wire.receiver()
+    assert len(wire.flow(1, 1, window=2)) == 2
+    assert len(wire.flow(None, None, window=100, next_incoming_id=2)) > 2
+
+
+# ---- outcomes
+
+
+def test_accepted_messages_are_gone(come: Make, five: None, harness: Harness) -> None:
+    wire = come()
+    wire.receiver(credit=5)
+    assert not wire.dispose(0, Accepted(), last=1)
+    (answer,) = wire.dispose(3, Accepted(), settled=False)
+    assert (answer.role, answer.first, answer.settled, answer.state) == (False, 3, True, Accepted())
+    assert not wire.dispose(3, Accepted(), settled=True)
+    wire.vanish()
+    assert [body for body, _ in left(harness)] == ["2", "4"]
+
+
+@pytest.mark.parametrize(
+    ("state", "count"),
+    [
+        (Released(), 0),
+        (Modified(), 0),
+        (Modified(delivery_failed=True), 1),
+        (None, 0),
+        (schema.Received(0, 0), 0),
+    ],
+)
+def test_messages_that_come_back(come: Make, five: None, harness: Harness, state: Any, count: int) -> None:
+    wire = come()
+    wire.receiver(credit=2)
+    wire.dispose(0, state)
+    wire.say(schema.Detach(1, True))
+    assert left(harness)[0] == ("0", count)
+
+
+@pytest.mark.parametrize(
+    "state", [Rejected(), Rejected(schema.Error("app:bad", "why")), Modified(undeliverable_here=True)]
+)
+def test_rejected_messages_are_dead_letters(come: Make, five: None, harness: Harness, state: Any) -> None:
+    wire = come()
+    wire.receiver(credit=1)
+    (answer,) = wire.dispose(0, state, settled=False)
+    assert answer.settled
+    assert harness.client().subscribe("d", DLQ, AckMode.CLIENT).turn().bodies == ["0"]
+    assert [body for body, _ in left(harness)] == ["1", "2", "3", "4"]
+
+
+def test_the_default_outcome_counts_without_another(come: Make, five: None, harness: Harness) -> None:
+    wire = come()
+    wire.receiver(credit=1, default_outcome=Modified(delivery_failed=True))
+    wire.dispose(0, None)
+    wire.vanish()
+    assert left(harness)[0] == ("0", 1)
+
+
+def test_outcomes_of_several_links_in_one_disposition(come: Make, five: None, harness: Harness) -> None:
+    wire = come()
+    wire.receiver(credit=1)
+    wire.receiver(handle=2, credit=1)
+    wire.flow(1, 1, delivery_count=1, next_incoming_id=2)
+    (answer,) = wire.dispose(0, Accepted(), last=UINT_MAX // 4, settled=False)
+    assert (answer.first, answer.last) == (0, UINT_MAX // 4)
+    wire.vanish()
+    assert [body for body, _ in left(harness)] == ["3", "4"]
+
+
+def test_strange_dispositions_change_nothing(come: Make, five: None) -> None:
+    wire = come()
+    wire.receiver(credit=2)
+    assert not wire.dispose(7, Accepted())
+    assert not wire.dispose(9, Accepted(), last=3)
+    assert not wire.dispose(0, schema.Received(0, 0), last=1, settled=False)
+    assert not wire.dispose(0, None, last=1, settled=False)
+    assert not wire.say(schema.Disposition(role=False, first=0, settled=True))
+    assert not wire.is_closed
+
+
+def test_messages_that_the_client_did_not_settle_come_back(come: Make, five: None, harness: Harness) -> None:
+    wire = come()
+    wire.receiver(credit=4)
+    wire.dispose(1, Accepted())
+    wire.say(schema.End())
+    # 0 was before the last that it settled, so its application saw it.
+    assert left(harness) == [("0", 1), ("2", 0), ("3", 0), ("4", 0)]
+
+
+def test_presettled_deliveries_are_gone_when_they_are_written(come: Make, five: None, harness: Harness) -> None:
+    wire = come()
+    (_, *transfers) = wire.receiver(credit=3, mode=1)
+    assert [each.settled for each in transfers] == [True] * 3
+    wire.vanish()
+    assert [body for body, _ in left(harness)] == ["3", "4"]
+
+
+@pytest.mark.parametrize("end", [schema.Detach(1, True), schema.End(), schema.Close()])
+def test_presettled_deliveries_are_gone_whatever_ends(
+    come: Make, writer: Client, harness: Harness, end: Composite
+) -> None:
+    writer.store(*range(60), body_kind=BodyKind.TEXT)
+    wire = come()
+    wire.receiver(mode=1)
+    flow = Flow(incoming_window=99, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=50)
+    assert len(wire.say(flow)) == 50
+    wire.say(end)
+    assert [body for body, _ in left(harness)] == [str(each) for each in range(50, 60)]
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+@pytest.mark.parametrize("drain", [False, True])
+def test_much_credit_is_used_in_steps(come: Make, writer: Client, mode: int, drain: bool) -> None:
+    writer.store(*range(300), body_kind=BodyKind.TEXT)
+    wire = come()
+    wire.receiver(mode=mode)
+    answers = wire.flow(1, 400, drain=drain)
+    assert received(answers) == list(range(300))
+    if drain:
+        assert (answers[-1].drain, answers[-1].delivery_count) == (True, 400)
+    else:
+        writer.store(*range(200), body_kind=BodyKind.TEXT)
+        assert len(wire.heard()) == 100
+
+
+def test_unsettled_deliveries_are_bounded(come: Make, five: None) -> None:
+    wire = come(limits=AmqpLimits("broker", unsettled_max=2))
+    assert received(wire.receiver(credit=1 << 31)) == [0, 1]
+    assert not wire.flow(1, 1 << 31, delivery_count=2, next_incoming_id=2)
+    assert received(wire.dispose(0, Accepted())) == [2]
+    assert received(wire.dispose(1, Accepted(), last=2)) == [3, 4]
+
+
+# ---- browsers
+
+
+def test_a_browser_takes_nothing(come: Make, five: None, writer: Client, harness: Harness) -> None:
+    wire = come()
+    (attach,) = wire.receiver(distribution_mode="copy")
+    assert attach.source.distribution_mode == "copy"
+    assert received(wire.flow(1, 2)) == [0, 1]
+    for number, state in enumerate((Accepted(), Rejected(), Modified(delivery_failed=True))):
+        wire.dispose(number, state)
+    writer.store("later", body_kind=BodyKind.TEXT)
+    *transfers, flow = wire.flow(1, 9, delivery_count=2, next_incoming_id=2, drain=True)
+    assert (received(transfers), flow.drain, flow.delivery_count) == ([2, 3, 4], True, 11)
+    (flow,) = wire.flow(1, 5, delivery_count=11, next_incoming_id=5, drain=True)
+    assert (flow.drain, flow.delivery_count) == (True, 16)
+    wire.say(schema.Detach(1, True))
+    assert left(harness) == [*((str(each), 0) for each in range(5)), ("later", 0)]
+
+
+def test_a_browser_of_a_topic_is_a_consumer(come: Make) -> None:
+    (attach,) = come().receiver("topic://prices", distribution_mode="copy")
+    assert attach.source.distribution_mode is None
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("source", "condition"),
+    [
+        ({"address": None}, INVALID_FIELD),
+        ({"address": ""}, INVALID_FIELD),
+        ({"address": 7}, INVALID_FIELD),
+        ({"address": "x", "dynamic": True}, INVALID_FIELD),
+        ({"address": "topic://t", "durable": 2}, NOT_IMPLEMENTED),
+        ({"address": "topic://t", "capabilities": ("shared",)}, NOT_IMPLEMENTED),
+        ({"address": "orders", "filter": selector("a ==== b")}, INVALID_FIELD),
+        ({"address": "orders", "filter": {Symbol("s"): Described(ULong(0x468C00000004), 7)}}, INVALID_FIELD),
+    ],
+)
+def test_a_receiver_that_is_not_served_is_refused_by_name(come: Make, source: dict[str, Any], condition: str) -> None:
+    wire = come()
+    attach, detach = wire.receiver(**source)
+    assert attach.source is None
+    assert (detach.closed, detach.error.condition) == (True, condition)
+
+
+def test_a_link_name_is_used_once(come: Make) -> None:
+    wire = come()
+    wire.receiver()
+    attach = schema.Attach(name="r1", handle=7, role=True, source=schema.Source(address="q"), target=schema.Target())
+    detach = wire.say(attach)[1].performative
+    assert isinstance(detach, schema.Detach)
+    assert detach.error.condition == NOT_IMPLEMENTED
+
+
+# ---- topics, filters, errors of the broker
+
+
+def test_a_selector_selects(come: Make, writer: Client) -> None:
+    for number in range(4):
+        writer.store(number, properties={"n": number}, body_kind=BodyKind.TEXT)
+    wire = come()
+    (attach,) = wire.receiver(filter={**selector("n > 1"), Symbol("x"): Described(Symbol("unknown:filter"), "y")})
+    assert attach.source.filter == selector("n > 1")
+    flow = Flow(incoming_window=99, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=9, drain=True)
+    assert bodies(wire.say(flow)) == ["2", "3"]
+
+
+def test_no_local_of_a_topic(come: Make, writer: Client) -> None:
+    wire = come()
+    wire.sender("topic://prices")
+    (attach,) = wire.receiver(
+        "topic://prices", filter={Symbol("nl"): Described(Symbol("apache.org:no-local-filter:list"), [])}
+    )
+    assert list(attach.source.filter) == ["nl"]
+    wire.flow(1, 9)
+    wire.send(b"\0\x53\x77\xa1\1m")
+    writer.store("theirs", destination=PRICES, body_kind=BodyKind.TEXT)
+    assert bodies(wire.heard()) == ["theirs"]
+
+
+def test_the_broker_ends_a_consumer_with_the_reason(come: Make, five: None) -> None:
+    wire = come()
+    wire.receiver(credit=1)
+    id = next(iter(wire.client.subscriptions))
+    wire.session.close_consumer(id, ClientError("too slow"))
+    (detach,) = wire.all_of(schema.Detach)
+    assert (detach.handle, detach.closed, detach.error.description) == (1, True, "too slow")
+    assert not wire.say(schema.Detach(1, True))
+
+
+def test_a_message_that_cannot_be_delivered_uses_no_credit(come: Make, five: None) -> None:
+    wire = come(limits=AmqpLimits("broker", message_bytes_max=1 << 20))
+    wire.receiver()
+    id = next(iter(wire.client.subscriptions))
+    damaged = Message(ORDERS, "x", b"\0", BodyKind.STREAM)
+    damaged.body = b"\xff"
+    with pytest.raises(Undeliverable):
+        wire.session.deliver(id, 1, damaged, 0, AckMode.RANGE)
+    assert wire.session.has_more
+
+
+def test_a_long_message_is_encoded_beside_the_loop(come: Make, writer: Client) -> None:
+    writer.store("ä" * (1 << 20), body_kind=BodyKind.TEXT)
+    wire = come(limits=AmqpLimits("broker", message_bytes_max=8 << 20))
+    wire.receiver()
+    heard = wire.say(Flow(incoming_window=99, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=1))
+    assert body_of(b"".join(each.payload for each in heard)) == "ä" * (1 << 20)

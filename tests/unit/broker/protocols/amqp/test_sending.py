@@ -1,0 +1,334 @@
+"""Links of AMQP clients that send: credit, transfers, and the outcomes of messages."""
+
+# proves: amqp-accepts-after-the-store, amqp-detach-waits-for-outcomes
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.core.access import OpenAccess, Operation
+from tandemmq.broker.core.commands import AckMode, ErrorKind, refusal
+from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.protocols.amqp import schema
+from tandemmq.broker.protocols.amqp.codec import write_composite
+from tandemmq.broker.protocols.amqp.errors import (
+    DECODE_ERROR,
+    INVALID_FIELD,
+    MESSAGE_SIZE,
+    NOT_IMPLEMENTED,
+    RESOURCE_LIMIT,
+    TRANSFER_LIMIT,
+    UNAUTHORIZED,
+)
+from tandemmq.broker.protocols.amqp.frames import frame_of
+from tandemmq.broker.protocols.amqp.links import CREDIT
+from tandemmq.broker.protocols.amqp.schema import Accepted, Disposition, Rejected, Transfer
+from tandemmq.broker.protocols.amqp.session import AmqpLimits
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tests.support.broker.amqp_wire import LIMITS, AmqpWire, Pieces, header, section, value
+from tests.unit.broker.engine.conftest import ORDERS, Harness
+from tests.unit.broker.protocols.amqp.conftest import Make
+
+ACCEPTED = Accepted()
+
+
+@pytest.fixture
+def sender(come: Make) -> AmqpWire:
+    wire = come()
+    wire.sender()
+    return wire
+
+
+def stored(harness: Harness, destination: Destination = ORDERS) -> list[str]:
+    """What a consumer of the queue gets."""
+    return harness.client().subscribe("all", destination, AckMode.CLIENT).turn().bodies
+
+
+def test_a_sender_has_credit(come: Make) -> None:
+    attach, flow = come().sender(initial_delivery_count=0xFFFFFFFE)
+    assert (attach.role, attach.target.address, attach.max_message_size) == (True, "orders", 1 << 20)
+    assert (flow.handle, flow.delivery_count, flow.link_credit) == (0, 0xFFFFFFFE, CREDIT)
+
+
+def test_a_message_is_accepted_when_it_is_stored(harness: Harness, sender: AmqpWire) -> None:
+    assert sender.send(header(durable=True) + value("a")) == [
+        Disposition(role=True, first=0, last=0, settled=True, state=ACCEPTED)
+    ]
+    assert stored(harness) == ["a"]
+
+
+def test_nothing_is_accepted_before_it_is_durable(harness: Harness, sender: AmqpWire) -> None:
+    transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"t")
+    for command in sender.session.receive(frame_of(0, write_composite(transfer) + header(durable=True) + value("x"))):
+        sender.engine.handle(sender, command)
+    assert sender.session.take() == b""
+    assert [each.state for each in sender.all_of(Disposition)] == [ACCEPTED]
+
+
+@pytest.mark.parametrize("pieces", Pieces)
+def test_accepted_messages_share_a_disposition(come: Make, harness: Harness, pieces: Pieces) -> None:
+    wire = come(pieces=pieces)
+    wire.sender()
+    wire.sender("topic://t", handle=1)
+    wire.receive(
+        b"".join(
+            frame_of(0, write_composite(Transfer(handle=id % 2, delivery_id=id, delivery_tag=b"t")) + value(str(id)))
+            for id in range(20)
+        )
+    )
+    settled = [(each.first, each.last) for each in wire.all_of(Disposition)]
+    assert settled[0][0] == 0
+    assert settled[-1][1] == 19
+    assert [first for first, _ in settled[1:]] == [last + 1 for _, last in settled[:-1]]
+    if pieces is Pieces.WHOLE:
+        assert len(settled) == 1
+    assert stored(harness) == [str(id) for id in range(0, 20, 2)]
+
+
+def test_a_message_may_come_in_many_transfers(harness: Harness, sender: AmqpWire) -> None:
+    whole = value("x" * 100)
+    first = Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0, more=True)
+    assert not sender.say(first, payload=whole[:10])
+    for each in whole[10:-1]:
+        assert not sender.say(Transfer(handle=0, more=True), payload=bytes((each,)))
+    assert sender.session.unfinished_bytes == len(whole) - 1
+    (answer,) = sender.say(Transfer(handle=0, settled=False), payload=whole[-1:])
+    assert answer.performative.state == ACCEPTED  # type: ignore[union-attr]
+    assert sender.session.unfinished_bytes == 0
+    assert stored(harness) == ["x" * 100]
+
+
+def test_messages_of_two_links_may_interleave(harness: Harness, sender: AmqpWire) -> None:
+    sender.sender(handle=1)
+    for handle in (0, 1):
+        sender.say(Transfer(handle=handle, delivery_id=handle, delivery_tag=b"t", more=True), payload=value("ab")[:-1])
+    for handle in (1, 0):
+        sender.say(Transfer(handle=handle), payload=b"%d" % handle)
+    assert stored(harness) == ["a1", "a0"]
+
+
+def test_an_aborted_message_leaves_nothing(harness: Harness, sender: AmqpWire) -> None:
+    sender.say(Transfer(handle=0, delivery_id=0, delivery_tag=b"t", more=True), payload=b"anything")
+    assert not sender.say(Transfer(handle=0, aborted=True), payload=b"more")
+    assert sender.session.unfinished_bytes == 0
+    sender.next_delivery_id = 1
+    (answer,) = sender.send(value("next"))
+    assert (answer.first, answer.state) == (1, ACCEPTED)
+    assert stored(harness) == ["next"]
+
+
+def test_a_presettled_message_has_no_answer(harness: Harness, sender: AmqpWire) -> None:
+    assert not sender.send(value("a"), settled=True)
+    sender.say(Transfer(handle=0, delivery_id=1, delivery_tag=b"t", more=True), payload=value("b")[:2])
+    assert not sender.say(Transfer(handle=0, settled=True), payload=value("b")[2:])
+    assert stored(harness) == ["a", "b"]
+
+
+def test_credit_is_topped_up_and_counts_what_is_not_answered(harness: Harness, sender: AmqpWire) -> None:
+    granted = CREDIT
+    for id in range(CREDIT + 300):
+        for answer in sender.send(value("x")):
+            if isinstance(answer, schema.Flow):
+                granted = answer.link_credit or 0
+                assert answer.delivery_count is not None
+                assert answer.delivery_count + granted > id
+    assert granted == CREDIT
+
+
+def test_a_message_without_credit_ends_the_link(come: Make) -> None:
+    wire = come()
+    attach = schema.Attach(
+        name="s", handle=0, role=False, source=schema.Source(), target=schema.Target(address="orders")
+    )
+    early = Transfer(handle=0, delivery_id=0, delivery_tag=b"t")
+    wire.receive(frame_of(0, write_composite(attach)) + frame_of(0, write_composite(early) + value("x")))
+    (detach,) = wire.all_of(schema.Detach)
+    assert (detach.closed, detach.error.condition) == (True, TRANSFER_LIMIT)
+    assert not wire.send(value("y"))  # on its way still
+    wire.say(schema.Detach(0, True))
+    assert len(wire.sender()) == 2
+
+
+def test_a_message_that_is_too_long_ends_the_link(harness: Harness, sender: AmqpWire) -> None:
+    first = Transfer(handle=0, delivery_id=0, delivery_tag=b"t", more=True)
+    sender.say(first, payload=bytes(100_000))
+    heard = [each for _ in range(11) for each in sender.say(Transfer(handle=0, more=True), payload=bytes(100_000))]
+    (detach,) = heard
+    assert detach.performative.error.condition == MESSAGE_SIZE  # type: ignore[union-attr]
+    assert sender.session.unfinished_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("encoded", "condition"),
+    [
+        (b"", None),
+        (b"nonsense", DECODE_ERROR),
+        (value("x")[:-1], DECODE_ERROR),
+        (value("x") + b"\0", DECODE_ERROR),
+        (value("x") + value("y"), DECODE_ERROR),
+        (section(0x79, "x"), DECODE_ERROR),
+        (b"\0\x53\x77\xa1\1\xff", DECODE_ERROR),
+        (section(0x74, {1: 2}) + value("x"), DECODE_ERROR),
+        (section(0x74, {str(each): 1 for each in range(1_001)}) + value("x"), RESOURCE_LIMIT),
+        (section(0x72, {schema.Symbol("x-opt-delivery-cron"): "* * * * *"}) + value("x"), NOT_IMPLEMENTED),
+    ],
+)
+def test_a_damaged_message_is_rejected_and_no_other(sender: AmqpWire, encoded: bytes, condition: str | None) -> None:
+    (answer,) = sender.send(encoded)
+    assert (answer.first, answer.last, answer.settled) == (0, 0, True)
+    if condition is None:
+        assert answer.state == ACCEPTED
+    else:
+        assert isinstance(answer.state, Rejected)
+        assert answer.state.error.condition == condition
+    (answer,) = sender.send(value("sound"))
+    assert answer.state == ACCEPTED
+
+
+def test_a_damaged_presettled_message_ends_the_link(sender: AmqpWire) -> None:
+    (detach,) = sender.send(b"nonsense", settled=True)
+    assert detach.error.condition == DECODE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("fields", "condition"),
+    [
+        ({"target": schema.Target(address="x", dynamic=True)}, INVALID_FIELD),
+        ({"target": schema.Coordinator()}, NOT_IMPLEMENTED),
+        ({"target": schema.Source(address="x")}, INVALID_FIELD),
+        ({"address": "queue://"}, INVALID_FIELD),
+        ({"address": "a?consumer.priority=1"}, NOT_IMPLEMENTED),
+    ],
+)
+def test_what_is_not_served_is_refused_by_name(come: Make, fields: dict[str, Any], condition: str) -> None:
+    wire = come()
+    attach, detach = wire.sender(**fields)
+    assert attach.target is None
+    assert (detach.closed, detach.error.condition) == (True, condition)
+    assert detach.error.description
+    assert not wire.say(schema.Detach(0, True))
+    assert wire.sender()[0].target is not None
+
+
+class Closed(OpenAccess):
+    """Messages go to queues only."""
+
+    has_rights = True
+
+    def __init__(self) -> None:
+        super().__init__(is_everywhere=True)
+        self.is_closed = True
+
+    def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
+        if self.is_closed and operation is Operation.WRITE:
+            raise refusal("not for you", kind=ErrorKind.SECURITY)
+
+
+def test_without_the_right_there_is_no_link(come: Callable[..., AmqpWire], harness: Harness) -> None:
+    access = harness.access = Closed()
+    harness.begin_term()
+    wire = come()
+    attach, detach = wire.sender()
+    assert (attach.target, detach.error.condition, detach.error.description) == (None, UNAUTHORIZED, "not for you")
+    access.is_closed = False
+    wire.say(schema.Detach(0, True))
+    assert wire.sender()[0].target is not None
+
+
+@pytest.mark.parametrize("target", [None, schema.Target(), schema.Target(address="")])
+def test_messages_of_the_anonymous_relay_name_their_destination(
+    come: Make, harness: Harness, target: schema.Target | None
+) -> None:
+    access = harness.access = Closed()
+    harness.begin_term()
+    wire = come()
+    assert wire.sender(target=target)[0].target == schema.Target()
+    named = [write_composite(schema.Properties(to=to)) + value("x") for to in ("queue://orders", "orders", "", 7)]
+    conditions = []
+    for encoded in (named[0], *named[2:], value("x")):
+        (answer,) = wire.send(encoded)
+        conditions.append(answer.state.error.condition)
+    assert conditions == [UNAUTHORIZED, INVALID_FIELD, INVALID_FIELD, "amqp:precondition-failed"]
+    access.is_closed = False
+    for encoded in named[:2]:
+        (answer,) = wire.send(encoded)
+        assert answer.state == ACCEPTED
+    assert stored(harness) == ["x", "x"]
+
+
+def test_topics_by_scheme_and_by_capability(come: Make, harness: Harness) -> None:
+    wire = come()
+    wire.sender("topic://a")
+    wire.sender(handle=1, target=schema.Target(address="b", capabilities=(schema.Symbol("topic"),)))
+    topics = [Destination(DestinationKind.TOPIC, name) for name in "ab"]
+    reader = harness.client()
+    for topic in topics:
+        reader.subscribe(topic.name, topic, AckMode.AUTO)
+    reader.turn()
+    wire.send(value("to a"))
+    wire.send(value("to b"), handle=1)
+    harness.turn()
+    assert reader.bodies == ["to a", "to b"]
+
+
+def test_a_detach_waits_for_the_answers(come: Make) -> None:
+    wire = come(limits=LIMITS)
+    wire.sender()
+    transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"t")
+    wire.receive(
+        frame_of(0, write_composite(transfer) + header(durable=True) + value("x"))
+        + frame_of(0, write_composite(schema.Detach(0, True)))
+    )
+    assert [type(each.performative).__name__ for each in wire.heard()] == ["Disposition", "Detach"]
+    assert len(wire.sender()) == 2
+
+
+@pytest.mark.parametrize(
+    ("encoded", "kind"),
+    [
+        (value("ä" * (1 << 20)), BodyKind.TEXT),
+        (b"\0\x53\x77\xb1" + (2 << 20).to_bytes(4, "big") + b"\xff" * (2 << 20), BodyKind.BYTES),
+        (section(0x75, b"\xff" * (2 << 20)), BodyKind.BYTES),
+        (value(b"\xff" * (2 << 20)), BodyKind.BYTES),
+    ],
+)
+def test_a_long_body_is_copied_beside_the_loop(harness: Harness, come: Make, encoded: bytes, kind: BodyKind) -> None:
+    wire = come(limits=AmqpLimits("broker", message_bytes_max=8 << 20))
+    wire.sender()
+    first = Transfer(handle=0, delivery_id=0, delivery_tag=b"t", more=True)
+    wire.say(first, payload=encoded[:100_000])
+    for start in range(100_000, len(encoded), 100_000):
+        last = start + 100_000 >= len(encoded)
+        heard = wire.say(Transfer(handle=0, more=not last), payload=encoded[start : start + 100_000])
+    assert heard[0].performative.state == ACCEPTED  # type: ignore[union-attr]
+    reader = RecordingReader(harness)
+    assert (reader.message.body_kind, len(reader.message.body)) == (kind, 2 << 20)
+
+
+class RecordingReader:
+    """A consumer of the queue that got one message."""
+
+    def __init__(self, harness: Harness) -> None:
+        wire = harness.client()
+        found: list[Message] = []
+        wire.session.deliver = lambda id, tag, message, redeliveries, mode: found.append(message)  # type: ignore[method-assign]
+        wire.subscribe("all", ORDERS, AckMode.CLIENT).turn()
+        (self.message,) = found
+
+
+def test_messages_that_are_not_whole_are_bounded_together(sender: AmqpWire) -> None:
+    sender.sender(handle=1)
+    for handle in (0, 1):
+        first = Transfer(handle=handle, delivery_id=handle, delivery_tag=b"t", more=True)
+        sender.say(first, payload=bytes(100_000))
+    heard = [
+        each
+        for _ in range(5)
+        for handle in (0, 1)
+        for each in sender.say(Transfer(handle=handle, more=True), payload=bytes(100_000))
+    ]
+    (detach,) = heard
+    assert detach.performative.error.condition == RESOURCE_LIMIT  # type: ignore[union-attr]
