@@ -10,6 +10,7 @@ import click
 from tandemmq import log_events
 from tandemmq.broker.admin.events import NameInUse
 from tandemmq.broker.replication.promise import PromiseFileInUse, PromiseUnknown
+from tandemmq.cli import imported
 from tandemmq.cli.config import WrongSettings, read_again, settings_options
 from tandemmq.config.errors import SettingsError
 from tandemmq.config.secrets import secrets_in
@@ -41,6 +42,7 @@ def run(settings: Settings, log_level: str | None) -> None:
     If the lock of the store directory is free, it becomes master; else it stands by and takes over when the master
     ends. SIGTERM and Ctrl-C hand over: waiting data is written, and the lock is released last.
     """
+    imported("tandemmq.broker.run")
     from tandemmq.broker.ha.hung_threads import end_despite_them
     from tandemmq.broker.process.log import Log
     from tandemmq.broker.run import run_broker
