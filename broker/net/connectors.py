@@ -6,18 +6,13 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.server import Connector
 from tandemmq.broker.net.told_addresses import ToldAddresses, told_address
 from tandemmq.broker.net.transport import DEFAULT_LIMITS, TransportLimits
 from tandemmq.broker.net.websocket import Subprotocol, WebSocketOptions, of_mqtt, of_stomp
-from tandemmq.broker.protocols.mqtt.conversation import Hooks
-from tandemmq.broker.protocols.mqtt.session import MqttLimits, MqttSession
-from tandemmq.broker.protocols.openwire.handshake import Greeting
-from tandemmq.broker.protocols.openwire.session import OpenWireSession
 from tandemmq.broker.protocols.session import Session
 from tandemmq.broker.protocols.stomp.frames import PASSED_OVER_BYTES_MAX, Limits
 from tandemmq.broker.protocols.stomp.session import StompSession
@@ -28,6 +23,11 @@ from tandemmq.config.errors import RefusedSetting
 from tandemmq.config.mqtt import MqttSettings
 from tandemmq.config.settings import BrokerSettings, ConnectorSettings, Settings
 from tandemmq.config.websocket import WebSocketSettings
+
+if TYPE_CHECKING:
+    from tandemmq.broker.protocols.mqtt.conversation import Hooks
+
+# The sessions of OpenWire and MQTT are imported only if there is a connector for them.
 
 #: A client that is silent for one and a half times its keep alive is gone (MQTT-3.1.2-22).
 MQTT_GRACE: Final = 1.5
@@ -79,18 +79,7 @@ def make_connector(
     make_session: Callable[[str], Session]
     told = told or ToldAddresses(broker.failover_uris)
     if settings.protocol == OPENWIRE:
-        greeting = Greeting(
-            broker.name,
-            f"ID:{broker.name}",
-            broker_url,
-            provider_version=_version(),
-            frame_bytes_max=options.max_frame_size,
-            inactivity_ms=options.max_inactivity_duration,
-            initial_delay_ms=options.max_inactivity_duration_initial_delay,
-            failover_uris=(told.tls if settings.is_tls else told.plain) if options.update_cluster_clients else (),
-            steals_links=bool(options.allow_link_stealing),
-        )
-        make_session = partial(OpenWireSession, clock=clock, sequences=sequences, greeting=greeting)
+        make_session = _openwire_sessions(settings, broker, broker_url, clock, sequences, told)
     elif settings.protocol == MQTT:
         if mqtt is None:
             raise RefusedSetting("connectors.uri", settings.uri, "nothing here serves MQTT")
@@ -119,6 +108,32 @@ def make_connector(
     )
 
 
+def _openwire_sessions(
+    settings: ConnectorSettings,
+    broker: BrokerSettings,
+    broker_url: str,
+    clock: Callable[[], int],
+    sequences: Iterator[int],
+    told: ToldAddresses,
+) -> Callable[[str], Session]:
+    from tandemmq.broker.protocols.openwire.handshake import Greeting
+    from tandemmq.broker.protocols.openwire.session import OpenWireSession
+
+    options = settings.options
+    greeting = Greeting(
+        broker.name,
+        f"ID:{broker.name}",
+        broker_url,
+        provider_version=_version(),
+        frame_bytes_max=options.max_frame_size,
+        inactivity_ms=options.max_inactivity_duration,
+        initial_delay_ms=options.max_inactivity_duration_initial_delay,
+        failover_uris=(told.tls if settings.is_tls else told.plain) if options.update_cluster_clients else (),
+        steals_links=bool(options.allow_link_stealing),
+    )
+    return partial(OpenWireSession, clock=clock, sequences=sequences, greeting=greeting)
+
+
 def _stomp_sessions(options: ConnectorOptions, clock: Callable[[], int]) -> Callable[[str], Session]:
     sends, wants = options.default_heart_beat
     return partial(
@@ -133,6 +148,8 @@ def _stomp_sessions(options: ConnectorOptions, clock: Callable[[], int]) -> Call
 def _mqtt_sessions(
     options: ConnectorOptions, clock: Callable[[], int], mqtt: tuple[MqttSettings, Hooks]
 ) -> Callable[[str], Session]:
+    from tandemmq.broker.protocols.mqtt.session import MqttLimits, MqttSession
+
     settings, hooks = mqtt
     expiry = settings.max_session_expiry_interval
     limits = MqttLimits(
@@ -174,6 +191,8 @@ def _websocket(
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("tandemmq")
     except PackageNotFoundError:
