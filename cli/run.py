@@ -66,7 +66,7 @@ def run(settings: Settings, log_level: str | None) -> None:
         end_despite_them(code)
 
 
-def _of_sets() -> tuple[type[Exception], ...]:
+def _of_sets() -> tuple[type[Exception], type[Exception]]:
     """Return the errors of a node of a set, whose modules another broker does not import."""
     from tandemmq.broker.replication.promise import PromiseFileInUse, PromiseUnknown
 

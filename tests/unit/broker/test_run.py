@@ -47,7 +47,7 @@ def connected():
         return False
 
 def ready():
-    return {"tandemmq.broker.wiring_admin", "lark"} <= set(sys.modules)
+    return hasattr(sys.modules.get("tandemmq.broker.wiring_admin"), "make_admin")
 
 def watch():
     while not (connected if port else ready)():
