@@ -5,11 +5,13 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 no broker or no maste
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from keyword import iskeyword
+from types import ModuleType
 from typing import Any, Final
 
 import click
@@ -62,7 +64,7 @@ class LazyGroup(click.Group):
         if cmd_name not in self._table:
             return None
         name = cmd_name.replace("-", "_") + "_" * iskeyword(cmd_name)
-        command = getattr(import_module(self._table[cmd_name][0]), name)
+        command = getattr(imported(self._table[cmd_name][0]), name)
         assert isinstance(command, click.Command), "the table names click commands"
         return command
 
@@ -75,6 +77,18 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, help) for name, (_, help) in self._table.items()])
+
+
+def imported(name: str) -> ModuleType:
+    """Import a module of many modules. All that they make stays, so the collector does not scan it, now or later."""
+    if name in sys.modules or not gc.isenabled():
+        return import_module(name)
+    gc.disable()
+    try:
+        return import_module(name)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 COMMANDS: Final[Commands] = {

@@ -48,6 +48,7 @@ from tandemmq.broker.admin.connections import PORT, AdminConnection, Connections
 from tandemmq.broker.admin.guard import READING, has_login, sees_names
 from tandemmq.broker.admin.metrics import DestinationMetrics, StatusCollector
 from tandemmq.broker.admin.places import Places, State
+from tandemmq.broker.admin.port import BACKLOG, bound
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.net.tls_handshake import TlsServer
 from tandemmq.broker.net.turns import Turns
@@ -62,10 +63,8 @@ STOP_SECONDS_MAX = 1.0
 #: Time in each turn of the loop in which aiohttp parses the input of all peers. Serving the requests takes about as
 #: long again.
 TURN_SECONDS = 0.001
-#: Limits of the connections that wait to be accepted, and of those accepted in one turn of the loop. The second limit
-#: is less than the number of places for health checks: so a request that arrived together with its connection is read
-#: before new connections can take its place.
-BACKLOG = 1_024
+#: Limit of the connections that are accepted in one turn of the loop. It is less than the number of places for health
+#: checks: so a request that arrived together with its connection is read before new connections can take its place.
 ACCEPTED_MAX = 8
 
 SERVING_ROLES = frozenset({"master", "standby"})
@@ -154,11 +153,13 @@ class AdminServer:
         destinations: DestinationMetrics | None = None,
         answers: Answers | None = None,
         connections: Connections | None = None,
+        listener: socket.socket | None = None,
     ) -> None:
         """Make the server. ``details`` returns, in steps, further content of ``/status`` and ``/metrics``; its
         ``counts`` are added to those of ``status``. ``check`` runs before each page (broker.admin.guard). ``tls``: if
         not None, the server uses only HTTPS. ``destinations``: metrics of single destinations. ``answers``: makes
-        answers, and limits them. ``connections``: limits their number and times."""
+        answers, and limits them. ``connections``: limits their number and times.
+        ``listener``: the socket, if it is bound already; the server closes it."""
         self._host = host
         self._port = port
         self._status = status
@@ -172,7 +173,7 @@ class AdminServer:
         self._status_page = Shared(self._encoded_status)
         self._metrics_page = Shared(partial(self._encoded_metrics, has_names=True))
         self._nameless_metrics_page = Shared(partial(self._encoded_metrics, has_names=False))
-        self._socket: socket.socket | None = None
+        self._socket = listener
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | TlsServer | None = None
         self._closing_overdue: asyncio.Task[None] | None = None
@@ -194,23 +195,9 @@ class AdminServer:
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def bind(self) -> None:
-        """Bind the address without listening. Raises OSError, which names the address."""
-        if self._socket is not None:
-            return
-        listener = None
-        try:
-            family, kind, protocol, _, address = socket.getaddrinfo(
-                self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            listener = socket.socket(family, kind, protocol)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.setblocking(False)
-            listener.bind(address)
-        except OSError as error:
-            if listener is not None:
-                listener.close()
-            raise OSError(error.errno, f"admin server: {self._host}:{self._port}: {error.strerror or error}") from error
-        self._socket = listener
+        """Bind the address without listening. OSError names the address that is wrong or in use."""
+        if self._socket is None:
+            self._socket = bound(self._host, self._port)
 
     async def start(self) -> None:
         """Listen; binds first if necessary."""

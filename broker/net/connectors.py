@@ -6,19 +6,13 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tandemmq.broker.net.advertised_addresses import AdvertisedAddresses, advertised_address
 from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.server import Connector
 from tandemmq.broker.net.transport import DEFAULT_LIMITS, TransportLimits
 from tandemmq.broker.net.websocket import Subprotocol, WebSocketOptions, of_mqtt, of_stomp
-from tandemmq.broker.protocols.amqp.session import AmqpLimits, AmqpSession
-from tandemmq.broker.protocols.mqtt.conversation import Hooks
-from tandemmq.broker.protocols.mqtt.session import MqttLimits, MqttSession
-from tandemmq.broker.protocols.openwire.handshake import Greeting
-from tandemmq.broker.protocols.openwire.session import OpenWireSession
 from tandemmq.broker.protocols.session import Session
 from tandemmq.broker.protocols.stomp.frames import PASSED_OVER_BYTES_MAX, Limits
 from tandemmq.broker.protocols.stomp.session import StompSession
@@ -29,6 +23,11 @@ from tandemmq.config.errors import RefusedSetting
 from tandemmq.config.mqtt import MqttSettings
 from tandemmq.config.settings import BrokerSettings, ConnectorSettings, Settings
 from tandemmq.config.websocket import WebSocketSettings
+
+if TYPE_CHECKING:
+    from tandemmq.broker.protocols.mqtt.conversation import Hooks
+
+# The sessions of OpenWire, MQTT and AMQP are imported only if there is a connector for them.
 
 #: The broker closes the connection of a client that is silent for this multiple of its Keep Alive (MQTT-3.1.2-22).
 MQTT_GRACE: Final = 1.5
@@ -79,28 +78,14 @@ def make_connector(
     options = settings.options
     make_session: Callable[[str], Session]
     advertised = advertised or AdvertisedAddresses(broker.failover_uris)
-    failover_uris = advertised.tls if settings.is_tls else advertised.plain
     if settings.protocol == OPENWIRE:
-        greeting = Greeting(
-            broker.name,
-            f"ID:{broker.name}",
-            broker_url,
-            provider_version=_version(),
-            frame_bytes_max=options.max_frame_size,
-            inactivity_ms=options.max_inactivity_duration,
-            initial_delay_ms=options.max_inactivity_duration_initial_delay,
-            failover_uris=failover_uris if options.update_cluster_clients else (),
-            steals_links=bool(options.allow_link_stealing),
-        )
-        make_session = partial(OpenWireSession, clock=clock, sequences=sequences, greeting=greeting)
+        make_session = _openwire_sessions(settings, broker, broker_url, clock, sequences, advertised)
     elif settings.protocol == MQTT:
         if mqtt is None:
             raise RefusedSetting("connectors.uri", settings.uri, "MQTT is not served")
         make_session = _mqtt_sessions(options, clock, mqtt)
     elif settings.protocol == AMQP:
-        limits_of_amqp = _amqp_limits(options, broker.name)
-        secret = partial(secrets.token_hex, 16)
-        make_session = partial(AmqpSession, clock=clock, limits=limits_of_amqp, secret=secret)
+        make_session = _amqp_sessions(options, broker.name, clock)
     else:
         make_session = _stomp_sessions(options, clock)
     limits = _limits(options, MQTT if settings.protocol == MQTT else STOMP)
@@ -125,6 +110,34 @@ def make_connector(
     )
 
 
+def _openwire_sessions(
+    settings: ConnectorSettings,
+    broker: BrokerSettings,
+    broker_url: str,
+    clock: Callable[[], int],
+    sequences: Iterator[int],
+    advertised: AdvertisedAddresses,
+) -> Callable[[str], Session]:
+    from tandemmq.broker.protocols.openwire.handshake import Greeting
+    from tandemmq.broker.protocols.openwire.session import OpenWireSession
+
+    options = settings.options
+    greeting = Greeting(
+        broker.name,
+        f"ID:{broker.name}",
+        broker_url,
+        provider_version=_version(),
+        frame_bytes_max=options.max_frame_size,
+        inactivity_ms=options.max_inactivity_duration,
+        initial_delay_ms=options.max_inactivity_duration_initial_delay,
+        failover_uris=(advertised.tls if settings.is_tls else advertised.plain)
+        if options.update_cluster_clients
+        else (),
+        steals_links=bool(options.allow_link_stealing),
+    )
+    return partial(OpenWireSession, clock=clock, sequences=sequences, greeting=greeting)
+
+
 def _stomp_sessions(options: ConnectorOptions, clock: Callable[[], int]) -> Callable[[str], Session]:
     sends, wants = options.default_heart_beat
     return partial(
@@ -139,6 +152,8 @@ def _stomp_sessions(options: ConnectorOptions, clock: Callable[[], int]) -> Call
 def _mqtt_sessions(
     options: ConnectorOptions, clock: Callable[[], int], mqtt: tuple[MqttSettings, Hooks]
 ) -> Callable[[str], Session]:
+    from tandemmq.broker.protocols.mqtt.session import MqttLimits, MqttSession
+
     settings, hooks = mqtt
     expiry = settings.max_session_expiry_interval
     limits = MqttLimits(
@@ -155,10 +170,13 @@ def _mqtt_sessions(
     return partial(MqttSession, clock=clock, limits=limits, hooks=hooks)
 
 
-def _amqp_limits(options: ConnectorOptions, broker_name: str) -> AmqpLimits:
-    return AmqpLimits(
+def _amqp_sessions(options: ConnectorOptions, broker_name: str, clock: Callable[[], int]) -> Callable[[str], Session]:
+    from tandemmq.broker.protocols.amqp.session import AmqpLimits, AmqpSession
+
+    limits = AmqpLimits(
         broker_name, _version(), options.max_frame_size, options.max_amqp_frame_size, options.idle_timeout
     )
+    return partial(AmqpSession, clock=clock, limits=limits, secret=partial(secrets.token_hex, 16))
 
 
 def _limits(options: ConnectorOptions, protocol: str) -> TransportLimits:
@@ -186,6 +204,8 @@ def _websocket(
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("tandemmq")
     except PackageNotFoundError:

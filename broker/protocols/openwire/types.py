@@ -13,11 +13,25 @@ Names are OpenWire's. Fields of a superclass come first. Transactions' ids and d
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from types import UnionType
-from typing import Annotated, Any, NamedTuple, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
+from functools import cache
+from inspect import get_annotations
+from types import SimpleNamespace, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ForwardRef,
+    NamedTuple,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from tandemmq.store.records import loose
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -108,11 +122,10 @@ def wire(number: int, since: int = 1, *, has_base: bool = True) -> Callable[[typ
     """Register a structure's class. ``has_base``: the fields of the superclasses travel too."""
 
     def register(cls: type[T]) -> type[T]:
-        hints = get_type_hints(cls, localns={cls.__name__: cls}, include_extras=True)
-        if not has_base:
-            hints = {name: hint for name, hint in hints.items() if name in cls.__annotations__}
-        fields = tuple(_field(name, hint) for name, hint in hints.items())
-        DESCRIPTIONS[number] = Description(number, cls.__name__, since, fields, cls, cls)
+        found: dict[str, Field] = {}
+        for each in reversed(cls.__mro__) if has_base else (cls,):
+            found |= _own_fields(each)
+        DESCRIPTIONS[number] = Description(number, cls.__name__, since, tuple(found.values()), cls, cls)
         NUMBERS[cls] = number
         return cls
 
@@ -123,7 +136,26 @@ def wire(number: int, since: int = 1, *, has_base: bool = True) -> Callable[[typ
 def structure(number: int, since: int = 1, *, has_base: bool = True) -> Callable[[type[T]], type[T]]:
     """Register a class as ``wire`` does, and make it a dataclass with slots."""
     register = wire(number, since, has_base=has_base)
-    return lambda cls: register(dataclass(slots=True)(cls))
+    return lambda cls: register(_dataclass(cls))
+
+
+def _dataclass(cls: type[T]) -> type[T]:
+    cls.__doc__ = cls.__doc__ or cls.__name__  # dataclass would write the signature, which takes long
+    return dataclass(slots=True)(cls)
+
+
+@cache
+def _own_fields(cls: type) -> dict[str, Field]:
+    """Return the fields that a class itself defines."""
+    hints = get_annotations(cls)
+    texts = {name: hint.__forward_arg__ if isinstance(hint, ForwardRef) else hint for name, hint in hints.items()}
+    # A start waits for this: each annotation is evaluated once, however many fields have it.
+    new = SimpleNamespace(__annotations__={text: text for text in texts.values() if text not in _EVALUATED})
+    _EVALUATED.update(get_type_hints(new, vars(sys.modules[cls.__module__]), {cls.__name__: cls}, include_extras=True))
+    return {name: _field(name, _EVALUATED[text]) for name, text in texts.items()}
+
+
+_EVALUATED: dict[str, Any] = {}
 
 
 def _field(name: str, hint: Any) -> Field:

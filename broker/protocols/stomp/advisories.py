@@ -4,6 +4,9 @@
 
 Names and shapes are those that XStream makes of ActiveMQ's classes. Fields that are not set are left out, and so are
 the bytes of a message in an advisory: its body and its properties.
+
+OpenWire's commands are imported with the first advisory, whose message needed them as well: a broker without OpenWire
+starts without them.
 """
 
 from __future__ import annotations
@@ -13,9 +16,6 @@ from dataclasses import fields
 from typing import Any
 
 from tandemmq.broker.core.names import is_advisory
-from tandemmq.broker.protocols.openwire.codec import message_of
-from tandemmq.broker.protocols.openwire.errors import WireError
-from tandemmq.broker.protocols.openwire.schema import RemoveInfo
 from tandemmq.store.records.frames import frame_of
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 
@@ -39,6 +39,9 @@ def is_told_as_json(message: Message, transformation: str | None) -> bool:
 
 def told_as_json(message: Message) -> bytes:
     """Return the body; empty for an advisory whose content is all in its properties."""
+    from tandemmq.broker.protocols.openwire.codec import message_of
+    from tandemmq.broker.protocols.openwire.errors import WireError
+
     try:
         structure = message_of(frame_of(message)).data_structure
     except WireError:
@@ -50,6 +53,8 @@ def told_as_json(message: Message) -> bytes:
 
 
 def _object(structure: Any) -> dict[str, Any]:
+    from tandemmq.broker.protocols.openwire.schema import RemoveInfo
+
     told: dict[str, Any] = {}
     for field in fields(structure):
         value = getattr(structure, field.name)
