@@ -317,6 +317,7 @@ class Broker:
                 if self._engine is not None:
                     self._engine.tick(milliseconds())
             if self._engine is not None:
+                self._make_rest()  # here, so that the first clients come before it
                 self._long_lived.look(self._engine.memory.used)
             free_memory.look(0 if self._engine is None else self._engine.memory.used)
 
@@ -346,7 +347,6 @@ class Broker:
         self._parts.bridges.begin(engine, f"ID:bridge-{self._parts.name}-{store.epoch}")
         self._parts.ring.record("listening")
         self._awaited = {"first-client", "first-receipt"}
-        self._make_rest()
 
     async def abort(self) -> None:
         engine, self._engine = self._engine, None
