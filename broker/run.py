@@ -7,16 +7,19 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import uvloop
 
 from tandemmq import __version__, compiled, log_events
 from tandemmq.broker.admin.notify import Watchdog, watchdog_period_seconds
+from tandemmq.broker.admin.port import AdminPort
 from tandemmq.broker.core import selector, slices
 from tandemmq.broker.core.clock import milliseconds
 from tandemmq.broker.engine.engine import Engine
@@ -27,14 +30,20 @@ from tandemmq.broker.ha.states import Phase, Role, Trouble, classify
 from tandemmq.broker.process.allocator import give_back_long_blocks
 from tandemmq.broker.process.garbage import LongLived
 from tandemmq.broker.process.log import Log
+from tandemmq.broker.process.switch_interval import restore, shorten
 from tandemmq.broker.security.logins import Logins
 from tandemmq.broker.settings.policies import policies_of
 from tandemmq.broker.start_checks import demand
 from tandemmq.broker.wiring import Parts
+from tandemmq.config.addresses import Address
 from tandemmq.config.changes import changed_at_once, changed_for_the_next_start
 from tandemmq.config.errors import SettingsError
 from tandemmq.config.settings import Settings
 from tandemmq.modes import umask_of
+
+if TYPE_CHECKING:
+    from tandemmq.broker.admin.guard import Guard
+    from tandemmq.broker.admin.server import AdminServer
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +83,7 @@ def run_broker(
     """
     os.umask(umask_of(int(settings.store.file_mode, 8)))
     give_back_long_blocks()
-    selector.prepare()
+    selector.postpone()
     slices.CLOCK.now = time.monotonic
     # Objects from before the first message stay, and need no repeated scans.
     gc.freeze()
@@ -113,6 +122,7 @@ class Broker:
         self._read_again = read_again
         self._engine: Engine | None = None
         self._last_life = time.monotonic()
+        self._is_rest_made = False  # or being made
         self._awaited: set[str] = set()  # events to note once per term
         self._mastership = parts.mastership(self, self._on_role)
         self._scrubber = parts.scrubber(self._mastership)
@@ -121,10 +131,22 @@ class Broker:
         self._report.files = self._wrong_files
         self._report.certificates = parts.expiries.figures
         self._settings_problem: str | None = None  # of the last read of the file
-        self._admin = parts.admin(self._report, self._mastership)
+        self._admin = self._admin_port()
         if isinstance(parts.access, Logins):
             parts.access.on_removed = self._hang_up_users
             parts.access.on_changed = self._end_sessions
+
+    def _admin_port(self) -> AdminPort | None:
+        """Make the port of the admin server. None: there is none."""
+        address = self._settings.admin.address
+        if address is None:
+            return None
+        return AdminPort(address.host, address.port, self._parts.token_file, partial(self._make_admin, address))
+
+    def _make_admin(self, address: Address, listener: socket.socket) -> tuple[AdminServer, Guard]:
+        from tandemmq.broker.wiring_admin import make_admin
+
+        return make_admin(self._parts, address, self._report, self._mastership, listener)
 
     async def run(self) -> None:
         """Start, be standby or master, and end in order on request."""
@@ -149,10 +171,7 @@ class Broker:
             log.warning("%s", warning, extra=log_events.UNSAFE)
         self._parts.expiries.look()
         if self._admin is not None:
-            server, guard = self._admin
-            server.bind()
-            guard.start()
-            await server.start()
+            self._admin.start()
         replica = self._parts.replica
         if replica is not None:
             replica.on_yield = lambda: loop.call_soon_threadsafe(self._yield)
@@ -178,7 +197,7 @@ class Broker:
             await loop.run_in_executor(None, self._scrubber.end if replica is None else replica.end)
             await self._parts.server.lingered()
             if self._admin is not None:
-                await self._admin[0].stop()
+                await self._admin.stop()
             self._parts.server.unbind()
             self._parts.notifier.close()
             self._parts.ring.close()
@@ -245,7 +264,7 @@ class Broker:
         for tls in self._parts.tls:
             tls.look()
         if self._admin is not None:
-            self._admin[1].look()
+            self._admin.look()
         self._parts.expiries.look()
 
     def _wrong_files(self) -> list[str]:
@@ -255,12 +274,27 @@ class Broker:
     def _end_sessions(self, names: frozenset[str]) -> None:
         """End the sessions of users whose password, groups or certificate changed, or that were removed."""
         if self._admin is not None:
-            self._admin[1].sessions.end_of(names)
+            self._admin.end_sessions(names)
 
     def _hang_up_users(self, names: frozenset[str]) -> None:
         """Hang up on users that were removed."""
         if self._engine is not None:
             self._engine.hang_up_users(names)
+
+    def _make_rest(self) -> None:
+        """Make, in a thread, what a start need not wait for: the parsers of selectors, then the admin server. Only
+        once."""
+        if self._is_rest_made:
+            return
+        self._is_rest_made = True
+        shorten()
+        making = asyncio.get_running_loop().run_in_executor(self._parts.asking, selector.prepare)
+        making.add_done_callback(self._rest_made)
+
+    def _rest_made(self, _: asyncio.Future[None]) -> None:
+        restore()
+        if self._admin is not None:
+            self._admin.open()
 
     async def _live(self) -> None:
         """Give the loop's sign of life, and the engine's clock for expiry."""
@@ -282,6 +316,7 @@ class Broker:
                 if self._engine is not None:
                     self._engine.tick(milliseconds())
             if self._engine is not None:
+                self._make_rest()  # here, so that the first clients come before it
                 self._long_lived.look(self._engine.memory.used)
 
     def _note_firsts(self, confirmed: int) -> None:
@@ -348,6 +383,8 @@ class Broker:
     # ---- report
 
     def _on_role(self, role: Role, reason: str) -> None:
+        if role is Role.STANDBY:
+            self._make_rest()
         phase = self._mastership.phase
         level = logging.WARNING if phase is Phase.DEMOTED else logging.INFO
         event = log_events.ROLE_CHANGED

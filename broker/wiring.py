@@ -1,4 +1,4 @@
-"""Choice of the concrete parts: the only file that names them all."""
+"""Choice of the concrete parts: the only file that names them all, except for those of the admin server."""
 
 from __future__ import annotations
 
@@ -6,32 +6,19 @@ import asyncio
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from aiohttp import web
-
-from tandemmq.broker.admin.api.api import Api
 from tandemmq.broker.admin.api.pauses import Pauses
-from tandemmq.broker.admin.connections import Connections
-from tandemmq.broker.admin.console.files import console_routes
-from tandemmq.broker.admin.destination_metrics import DestinationMetrics
-from tandemmq.broker.admin.encoding import Answers
 from tandemmq.broker.admin.events import SUFFIX as EVENTS_SUFFIX
 from tandemmq.broker.admin.events import EventRing
-from tandemmq.broker.admin.guard import Guard
-from tandemmq.broker.admin.ha_pages import HaPages
-from tandemmq.broker.admin.log_pages import LogPages
 from tandemmq.broker.admin.notify import Notifier
-from tandemmq.broker.admin.places import PLACES, Places
-from tandemmq.broker.admin.roles import Groups
-from tandemmq.broker.admin.server import AdminServer
+from tandemmq.broker.admin.places import PLACES
 from tandemmq.broker.admin.status import Report
-from tandemmq.broker.admin.store_pages import StorePages
 from tandemmq.broker.admin.token import SUFFIX as TOKEN_SUFFIX
 from tandemmq.broker.bridges.bridges import Bridges
-from tandemmq.broker.core.access import OpenAccess
+from tandemmq.broker.core.advisor import Advisor, Fact
 from tandemmq.broker.core.clock import milliseconds
 from tandemmq.broker.engine.engine import Engine, destinations_of
 from tandemmq.broker.engine.ports import Tracing
@@ -49,9 +36,8 @@ from tandemmq.broker.process.descriptors import connections_max, raise_limit
 from tandemmq.broker.process.local_zone import LocalZone
 from tandemmq.broker.process.log import Log
 from tandemmq.broker.process.switch_interval import restore, shorten
-from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.broker.security.expiry import Expiries
-from tandemmq.broker.security.setup import access_of, tls_of, tls_of_admin, tls_of_set, users_and_rights
+from tandemmq.broker.security.setup import access_of, tls_of, tls_of_admin, tls_of_set
 from tandemmq.broker.security.tls import Tls
 from tandemmq.broker.settings.engine import engine_settings
 from tandemmq.broker.settings.policies import policies_of
@@ -60,16 +46,13 @@ from tandemmq.config.errors import RefusedSetting
 from tandemmq.config.settings import Settings
 from tandemmq.journal.files import JournalFiles
 from tandemmq.locker.contract import Holder, Locker, LockRequest
-from tandemmq.store.maintenance.archive import DEFAULT_NAME
 from tandemmq.store.maintenance.scrubber import OwnVolume, Scrubber
-from tandemmq.store.records.message import Destination
+from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.several.filters import FilteredStore, Filters
 from tandemmq.store.several.layout import ROOT, has_several
 from tandemmq.store.several.standbys import SeveralStandbys
 from tandemmq.store.several.stores import SeveralStores
 from tandemmq.store.standby import Standby
-from tandemmq.store.store import Store
-from tandemmq.store.tools.why.explain import Place
 
 if TYPE_CHECKING:
     from tandemmq.broker.replication.replica import Replica
@@ -94,12 +77,13 @@ class Parts:
         self.directory = os.path.abspath(settings.store.directory)
         self._is_directory_made = False
         self.index_root = settings.store.index_directory or os.path.join(self.directory, "index")
+        self.token_file = os.path.join(self.index_root, f"{self.name}{TOKEN_SUFFIX}")
         self.engine_settings = engine_settings(settings)
         self.policies = policies_of(settings)
         self.access = access_of(settings)
         tls_of_connectors = [tls_of(each, settings) for each in settings.connectors]
-        self._admin_tls = tls_of_admin(settings)
-        self.tls = [each for each in (*tls_of_connectors, self._admin_tls) if each is not None]
+        self.admin_tls = tls_of_admin(settings)
+        self.tls = [each for each in (*tls_of_connectors, self.admin_tls) if each is not None]
         self.expiries = expiries_of(settings, self.tls)
         self.working = ThreadPoolExecutor(1, "tandemmq-working")  # for work that takes too long for the loop
         # For work that takes very long. One thread, because each result stays in memory until it is written.
@@ -213,53 +197,6 @@ class Parts:
         """Return the status of the replica. None: there is none, or it has not started."""
         return self.replica.status() if self.replica is not None and self.replica.is_started else None
 
-    def admin(self, report: Report, mastership: Mastership) -> tuple[AdminServer, Guard] | None:
-        """Make the admin server. None: there is none."""
-        admin = self.settings.admin.address
-        if admin is None:
-            return None
-        # Other brokers link to these addresses.
-        told = told_address(admin, self.settings.admin.advertised, hostname_of(self.settings))
-        names = [admin.host, told.host, hostname_of(self.settings), *self.settings.admin.hosts]
-        access = None if isinstance(self.access, OpenAccess) else self.access
-        options = self.settings.admin
-        groups = Groups(options.viewers, options.operators, options.administrators)
-        guard = Guard(os.path.join(self.index_root, f"{self.name}{TOKEN_SUFFIX}"), names, access, groups)
-        answers = Answers(options.answer_size_max)
-        pages = self._pages(report, mastership, answers)
-        by_name = {f"{page.method} {page.path}": page.handler for page in pages}
-        users = partial(users_and_rights, self.settings.security)
-        api = Api(
-            report,
-            report.engine,
-            self.server,
-            self.ring,
-            guard,
-            by_name,
-            users,
-            self.pauses,
-            options.backup_directory,
-            answers,
-        )
-        server = AdminServer(
-            admin.host,
-            admin.port,
-            report.status,
-            [*pages, *api.routes(), *console_routes()],
-            details=report.details,
-            check=guard.check,
-            tls=None if self._admin_tls is None else self._admin_tls.context,
-            tls_handshake_seconds_max=self.settings.tls.handshake_timeout / 1000,
-            destinations=DestinationMetrics(
-                self.settings.admin.metrics_destinations, self.settings.admin.metrics_destinations_max
-            ),
-            answers=answers,
-            connections=Connections(
-                Places(options.connections_max, options.request_timeout / 1000, options.response_timeout / 1000)
-            ),
-        )
-        return server, guard
-
     def advertise_members(self) -> None:
         """Inform clients of the members of the set when they changed. On the loop; no effect without a set, or before
         this node has started in it."""
@@ -290,54 +227,23 @@ class Parts:
             on_drained=self.server.resume_reading_all,
             policies=self.policies,
             access=self.access,
-            advisor=Advisories(
-                f"ID:advisories-{self.name}-{store.epoch}",
-                milliseconds,
-                self._sequences,
-                broker_id=f"ID:{self.name}",
-                broker_name=self.name,
-                broker_url=url_of(self.settings),
-            ),
+            advisor=_LateAdvisor(partial(self._advisor, store.epoch)),
             tracing=self._tracing,
             of_settings=self.bridges.principals(),  # prove: bridges-are-known-at-once
             destinations=await slices.run(destinations_of(store, self.engine_settings, self.policies, slices.start)),
         )
 
-    def _pages(self, report: Report, mastership: Mastership, answers: Answers) -> list[web.RouteDef]:
-        kind = self.settings.locker.type if self.replica is None else self.locker.kind
-        choose = None if self.replica is None else self.replica.choose_successor
-        store_pages = StorePages(self._place, lambda: mastership.store, report.status, report.details, answers)
-        ha_pages = HaPages(self.ring, report.status, self.locker, kind, lambda: mastership, choose, answers)
-        return [
-            *store_pages.routes(),
-            *ha_pages.routes(),
-            *(LogPages(self.log).routes() if self.log is not None else ()),
-            *self._replication_pages(mastership),
-        ]
+    def _advisor(self, epoch: int) -> Advisor:
+        from tandemmq.broker.protocols.openwire.advisories import Advisories
 
-    def _replication_pages(self, mastership: Mastership) -> list[web.RouteDef]:
-        if self.replica is None:
-            return []
-
-        def rotate() -> Future[None] | None:
-            store = mastership.store
-            return store.rotate() if isinstance(store, Store) else None
-
-        from tandemmq.broker.admin.replication_pages import ReplicationPages
-
-        return ReplicationPages(self.replica, rotate).routes()
-
-    def _place(self, name: str) -> Place:
-        """Return the paths of one of several stores; with ROOT, those of the only store."""
-        options = self.settings.store
-        index_root = options.index_directory
-        if index_root is not None and name != ROOT:
-            index_root = os.path.join(index_root, name)
-        archive = None
-        if options.archive_data_logs:
-            archive = options.directory_archive or os.path.join(self.directory, name, DEFAULT_NAME)
-        files = JournalFiles(os.path.normpath(os.path.join(self.directory, name)))
-        return Place(files, options.journal_max_file_length, True, index_root, archive)
+        return Advisories(
+            f"ID:advisories-{self.name}-{epoch}",
+            milliseconds,
+            self._sequences,
+            broker_id=f"ID:{self.name}",
+            broker_name=self.name,
+            broker_url=url_of(self.settings),
+        )
 
     def _open_standby(self) -> AnyStandby:
         self.make_directory()
@@ -377,6 +283,26 @@ class Parts:
             scrub_rate=self.settings.store.scrub_rate,
             scrub_interval=self.settings.store.scrub_interval_seconds,
         )
+
+
+class _LateAdvisor:
+    """Advisor that is made for the first fact that has a listener: it imports OpenWire, which a broker without a
+    connector for it may never need."""
+
+    def __init__(self, make: Callable[[], Advisor]) -> None:
+        self._make = make
+
+    @cached_property
+    def _made(self) -> Advisor:
+        return self._make()
+
+    def topic(self, fact: Fact) -> Destination | None:
+        """See Advisor."""
+        return self._made.topic(fact)
+
+    def message(self, fact: Fact, topic: Destination) -> Message:
+        """See Advisor."""
+        return self._made.message(fact, topic)
 
 
 def _in_thread(threads: ThreadPoolExecutor, work: Callable[[], object], then: Callable[[], None]) -> None:

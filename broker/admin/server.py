@@ -51,6 +51,7 @@ from tandemmq.broker.admin.encoding import Answers, Shared, json_in_steps
 from tandemmq.broker.admin.guard import READING, has_login, sees_names
 from tandemmq.broker.admin.metrics import StatusCollector
 from tandemmq.broker.admin.places import Places, State
+from tandemmq.broker.admin.port import BACKLOG, bound
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.net.tls_handshake import TlsServer
 from tandemmq.broker.net.turns import Turns
@@ -64,9 +65,8 @@ LOOK_SECONDS = 1.0
 STOP_SECONDS_MAX = 1.0
 #: Part of each turn of the loop for the input of all peers. Reading it from aiohttp takes as long again.
 TURN_SECONDS = 0.001
-#: Limits of the connections that wait to be accepted, and of those accepted in one turn of the loop: fewer than the
-#: places for health checks, so that a request that came with its connection is read before others take its place.
-BACKLOG = 1_024
+#: Limit of the connections that are accepted in one turn of the loop: fewer than the places for health checks, so that
+#: a request that came with its connection is read before others take its place.
 ACCEPTED_MAX = 8
 
 SERVING_ROLES = frozenset({"master", "standby"})
@@ -154,11 +154,13 @@ class AdminServer:
         destinations: DestinationMetrics | None = None,
         answers: Answers | None = None,
         connections: Connections | None = None,
+        listener: socket.socket | None = None,
     ) -> None:
         """Make the server. ``details`` returns what ``/status`` and ``/metrics`` show beside ``status``, ``counts``
         together; made in steps. ``check`` comes before every page (broker.admin.guard). ``destinations``: those that
         have metrics of their own. ``tls``: the server uses HTTPS only. ``answers``: limit of the answers.
-        ``connections``: their number and times."""
+        ``connections``: their number and times. ``listener``: the socket, if it is bound already; the server closes
+        it."""
         self._host = host
         self._port = port
         self._status = status
@@ -172,7 +174,7 @@ class AdminServer:
         self._status_page = Shared(self._encoded_status)
         self._metrics_page = Shared(partial(self._encoded_metrics, has_names=True))
         self._nameless_metrics_page = Shared(partial(self._encoded_metrics, has_names=False))
-        self._socket: socket.socket | None = None
+        self._socket = listener
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | TlsServer | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -195,22 +197,8 @@ class AdminServer:
 
     def bind(self) -> None:
         """Bind the address without listening. OSError names the address that is wrong or in use."""
-        if self._socket is not None:
-            return
-        listener = None
-        try:
-            family, kind, protocol, _, address = socket.getaddrinfo(
-                self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            listener = socket.socket(family, kind, protocol)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.setblocking(False)
-            listener.bind(address)
-        except OSError as error:
-            if listener is not None:
-                listener.close()
-            raise OSError(error.errno, f"admin server: {self._host}:{self._port}: {error.strerror or error}") from error
-        self._socket = listener
+        if self._socket is None:
+            self._socket = bound(self._host, self._port)
 
     async def start(self) -> None:
         """Listen; binds first if necessary."""

@@ -44,6 +44,10 @@ READ_WHEN_NEEDED: Final = (
     "COLUMNS", "KUBERNETES_", "NOTIFY_SOCKET", "NO_COLOR", "OTEL_", "PATH", "PYTEST_", "TANDEMMQ_", "TZ", "WATCHDOG_",
     "no_proxy",
 )  # fmt: skip
+#: Modules that a broker imports after its start, or for a connector.
+IMPORTED_LATER: Final = {
+    f"tandemmq.broker.{module}" for module in ("protocols.mqtt.session", "protocols.openwire.session", "wiring_admin")
+}
 PR_SET_CHILD_SUBREAPER: Final = 36
 MESSAGE_BYTES_MAX: Final = 1 << 20
 HELD_BACK: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP})
@@ -170,7 +174,7 @@ def _serve(requests: socket.socket) -> None:
     from tandemmq.broker.run import selector
     from tandemmq.cli import COMMANDS
 
-    for module in {module for module, _ in COMMANDS.values()}:
+    for module in {module for module, _ in COMMANDS.values()} | IMPORTED_LATER:
         import_module(module)
     selector.prepare()  # each broker does so: 0.1 s
     gc.collect()

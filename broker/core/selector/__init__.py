@@ -4,7 +4,7 @@
 language and its differences from Classic.
 """
 
-from tandemmq.broker.core.selector.compiling import Selector, compile_selector, is_quick, prepare
-from tandemmq.broker.core.selector.grammar import count_words
+from tandemmq.broker.core.selector.compiling import Selector, compile_selector, is_quick, postpone, prepare
+from tandemmq.broker.core.selector.words import count_words
 
-__all__ = ["Selector", "compile_selector", "count_words", "is_quick", "prepare"]
+__all__ = ["Selector", "compile_selector", "count_words", "is_quick", "postpone", "prepare"]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import functools
 import logging
+from typing import TYPE_CHECKING
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
-from tandemmq.broker.core.selector.building import Built, build
 from tandemmq.broker.core.selector.comparing import Rules
 from tandemmq.broker.core.selector.effort import TooMuchWork
-from tandemmq.broker.core.selector.grammar import Mistake, read
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.message import Message
+
+if TYPE_CHECKING:
+    from tandemmq.broker.core.selector.building import Built
+
+# The parsers and all that needs them are imported with the first selector, or by ``prepare``.
 
 log = logging.getLogger(__name__)
 
@@ -90,16 +94,28 @@ def compile_selector(text: str, *, is_classic: bool = False) -> Selector:
     raise _error(made, text)  # a new error each time, as callers may change it
 
 
+def postpone() -> None:
+    """Leave the parsers to ``prepare``, which another thread calls. Until then no selector is quick."""
+    global _is_postponed
+    _is_postponed = not _is_prepared
+
+
 def prepare() -> None:
     """Make the parsers, which takes a tenth of a second, before the first selector needs them."""
+    global _is_prepared, _is_postponed
     for is_classic in (False, True):
         _compiled("a = 1", is_classic)
+    _is_prepared = True
+    _is_postponed = False
+
+
+_is_prepared = _is_postponed = False
 
 
 def is_quick(text: str) -> bool:
     """Return whether ``compile_selector`` takes at most some milliseconds. Otherwise it takes up to half a second,
     unless another thread has compiled the text a moment before."""
-    return len(text) <= _QUICK_CHARACTERS_MAX
+    return len(text) <= _QUICK_CHARACTERS_MAX and not _is_postponed
 
 
 def _error(what: str, text: str) -> ClientError:
@@ -109,6 +125,9 @@ def _error(what: str, text: str) -> ClientError:
 
 def _compiled(text: str, is_classic: bool) -> Selector | str:
     """Return the selector, or a description of its mistake."""
+    from tandemmq.broker.core.selector.building import build
+    from tandemmq.broker.core.selector.grammar import Mistake, read
+
     is_converting = text.startswith(CONVERTING_PREFIX)
     offset = len(CONVERTING_PREFIX) if is_converting else 0
     rules = Rules(is_classic, is_converting)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
 from collections.abc import Iterable
 from itertools import islice
 
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from tandemmq.broker.core.selector.words import WORD
 
 _CLASSIC_NOT = """
 ?junction: equality
@@ -101,7 +104,7 @@ _PART_OF_VALUE = frozenset(("STRING", "PLUS", "MINUS", "_TRUE", "_FALSE", "_NULL
 _FOUND_CHARACTERS_MAX = 20
 # Names, numbers, texts and signs: 4,000 conditions, or 8,000 texts of an IN. They take a third of a second.
 TOKENS_MAX = 16_000
-_TOKENS = re.compile(r"'[^']*'|[A-Za-z0-9_$.]+|\S")
+_PARSERS = threading.Lock()
 _LINE_END = re.compile(r"\r\n?|\n")
 _BEGINNINGS = re.compile(r"'|--|/\*")
 
@@ -119,7 +122,7 @@ def read(text: str, is_classic: bool) -> Tree[Token]:
     """Parse a selector into its tree. Raises Mistake. Takes time in proportion to the text, and no stack."""
     try:
         text = without_comments(text)
-        too_many = next(islice(_TOKENS.finditer(text), TOKENS_MAX, None), None)
+        too_many = next(islice(WORD.finditer(text), TOKENS_MAX, None), None)
         if too_many is not None:
             raise Mistake(f"it has more than {TOKENS_MAX} words, texts and signs", too_many.start())
         tree = _parser(is_classic).parse(text)
@@ -128,11 +131,6 @@ def read(text: str, is_classic: bool) -> Tree[Token]:
     # a single token always has a rule around it: every alias above makes a tree
     assert isinstance(tree, Tree), "the grammar gave a token"
     return tree
-
-
-def count_words(text: str) -> int:
-    """Return an upper bound for the names, numbers, texts and signs of a selector."""
-    return sum(1 for _ in _TOKENS.finditer(text))
 
 
 def without_comments(text: str) -> str:
@@ -169,8 +167,13 @@ def without_comments(text: str) -> str:
     return "".join(pieces) + text[taken:] if pieces else text
 
 
-@functools.cache
 def _parser(is_classic: bool) -> Lark:
+    with _PARSERS:  # a second thread waits: it would need longer to make another one
+        return _made_parser(is_classic)
+
+
+@functools.cache
+def _made_parser(is_classic: bool) -> Lark:
     grammar = _DECLARED + _GRAMMAR + (_CLASSIC_NOT if is_classic else _JMS_NOT)
     return Lark(grammar, parser="lalr", lexer="basic", lexer_callbacks={"NAME": _keyword_or_name})
 
