@@ -21,6 +21,7 @@ from tandemmq import __version__, compiled, log_events
 from tandemmq.broker.admin.notify import Watchdog, watchdog_period_seconds
 from tandemmq.broker.admin.port import AdminPort
 from tandemmq.broker.core import selector, slices
+from tandemmq.broker.core.access import OpenAccess
 from tandemmq.broker.core.clock import milliseconds
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.slicing import Slices
@@ -31,7 +32,6 @@ from tandemmq.broker.process.allocator import give_back_long_blocks
 from tandemmq.broker.process.garbage import LongLived
 from tandemmq.broker.process.log import Log
 from tandemmq.broker.process.switch_interval import restore, shorten
-from tandemmq.broker.security.logins import Logins
 from tandemmq.broker.settings.policies import policies_of
 from tandemmq.broker.start_checks import demand
 from tandemmq.broker.wiring import Parts
@@ -132,7 +132,7 @@ class Broker:
         self._report.certificates = parts.expiries.figures
         self._settings_problem: str | None = None  # of the last read of the file
         self._admin = self._admin_port()
-        if isinstance(parts.access, Logins):
+        if not isinstance(parts.access, OpenAccess):
             parts.access.on_removed = self._hang_up_users
             parts.access.on_changed = self._end_sessions
 

@@ -27,7 +27,7 @@ from tandemmq.broker.core.access import OpenAccess
 from tandemmq.broker.ha.mastership import Mastership
 from tandemmq.broker.net.connectors import hostname_of
 from tandemmq.broker.net.told_addresses import told_address
-from tandemmq.broker.security.setup import users_and_rights
+from tandemmq.broker.security.access import users_and_rights
 from tandemmq.broker.wiring import Parts
 from tandemmq.config.addresses import Address
 from tandemmq.journal.files import JournalFiles

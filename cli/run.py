@@ -9,7 +9,6 @@ import click
 
 from tandemmq import log_events
 from tandemmq.broker.admin.events import NameInUse
-from tandemmq.broker.replication.promise import PromiseFileInUse, PromiseUnknown
 from tandemmq.cli import imported
 from tandemmq.cli.config import WrongSettings, read_again, settings_options
 from tandemmq.config.errors import SettingsError
@@ -26,7 +25,6 @@ from tandemmq.store.several.filters import StoresClash
 from tandemmq.store.volume import UnsafeVolume
 
 _OF_STORES = (JournalError, JournalLost, RecordDamaged, IndexTrouble, StoresClash, UnsafeVolume, BelongsToSet)
-_OF_SETS = (PromiseFileInUse, PromiseUnknown)
 
 
 @click.command()
@@ -59,13 +57,20 @@ def run(settings: Settings, log_level: str | None) -> None:
         code = 0
     except (LockSettingsError, UnknownLocker, SettingsError, NameInUse) as error:
         raise WrongSettings(str(error)) from error
-    except (OSError, LockError, *_OF_STORES, *_OF_SETS) as error:
+    except (OSError, LockError, *_OF_STORES, *_of_sets()) as error:
         owner = whose(error) if isinstance(error, OSError) else ""
         logging.getLogger(__name__).error("the broker ends: %s%s", error, owner, extra=log_events.ENDED_BY_FAILURE)
         sys.exit(code)
     finally:
         log.close()
         end_despite_them(code)
+
+
+def _of_sets() -> tuple[type[Exception], type[Exception]]:
+    """Return the errors of a node of a set, whose modules another broker does not import."""
+    from tandemmq.broker.replication.promise import PromiseFileInUse, PromiseUnknown
+
+    return PromiseFileInUse, PromiseUnknown
 
 
 def _with_level(level: str | None, settings: Settings) -> Settings:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
 
 from tandemmq.broker.ha import locks
-from tandemmq.broker.security import setup
+from tandemmq.broker.security import access, setup
 from tandemmq.broker.settings import engine, policies, store
 from tandemmq.broker.settings.copying import SettingsCopy
 from tandemmq.cli.doctor.errors_command import failure_table
@@ -129,7 +129,7 @@ def patches() -> list[str]:
 
 def copies() -> list[SettingsCopy[Any, Any]]:
     """All that copy settings by name."""
-    modules = (engine, locks, policies, setup, store)
+    modules = (access, engine, locks, policies, setup, store)
     return [value for module in modules for value in vars(module).values() if isinstance(value, SettingsCopy)]
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from tandemmq.broker.core.principal import Principal
+from tandemmq.broker.security.access import LDAP
 from tandemmq.broker.security.ldap import LdapDirectory, LdapPlan
 from tandemmq.broker.security.logins import DirectoryError
-from tandemmq.broker.security.setup import LDAP
 from tandemmq.config.security import LdapSettings
 from tests.support.services import slapd as slapd_server
 from tests.support.services.slapd import BASE, ROOT, ROOT_PASSWORD, Slapd
