@@ -249,7 +249,7 @@ def test_a_file_in_the_place_of_another_is_refused(tmp_path: Path, has_index: bo
     (tmp_path / "db-1.log").write_bytes((tmp_path / "db-2.log").read_bytes())
     if not has_index:
         without_index(tmp_path)
-    with pytest.raises(StoreCorrupt, match=r"db-1\.log is corrupt .* begins with the header of db-2\.log"):
+    with pytest.raises(StoreCorrupt, match=r"db-1\.log is corrupt .* it has the header of db-2\.log"):
         Term(str(tmp_path), "a", SETTINGS)
     expected = [each.message.body for each in added if each.location >> 32 != 1]
     assert bodies(tmp_path, DECLARED) == expected

@@ -147,7 +147,7 @@ def test_the_checker_knows_a_fence_and_misses_one_that_went_too_early(tmp_path: 
     third.close()
     report = check(directory)
     assert report.is_clean
-    assert any("db-2.log has no header" in note for note in report.notes)
+    assert any("db-2.log has no valid header" in note for note in report.notes)
     os.unlink(f"{directory}/db-2.log")
     assert any("db-2.log, a fence without header, is missing" in problem for problem in check(directory).problems)
 

@@ -278,9 +278,9 @@ def test_each_store_reclaims_what_ended_in_it(directory: str, monkeypatch: pytes
     again = SeveralTerm(directory)
     assert {owner.destination: owner.count for owner in again.owners} == {A: 1, A2: 10}
     stores = list(again.store.members().values())
-    assert sum(store.submit_step(lambda state: len(state.ended)).result() for store in stores) == 2
+    assert sum(store.ask(lambda state: len(state.ended)).result() for store in stores) == 2
     monkeypatch.setattr("tandemmq.store.state.state.RECLAIMED_MAX", 6)
-    again.wait(lambda: not any(store.submit_step(lambda state: state.ended).result() for store in stores))
+    again.wait(lambda: not any(store.ask(lambda state: state.ended).result() for store in stores))
     assert len(again.bodies(A)) == 1
     again.close()
 

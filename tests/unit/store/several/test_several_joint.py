@@ -1,4 +1,4 @@
-"""Operations that concern several stores: whole or absent, in the order of each queue, reports once."""
+"""Operations that concern several stores: whole or absent, in the order of each queue, told once."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def test_what_is_prepared_for_a_topic_without_subscriptions_waits_in_the_store_o
         term.wait(lambda: not term.store.has_pending)
 
 
-class _WaitingAdd:
-    """Is reports in the place of an engine what one of several stores reports, and passes the ends of transactions on
-    only when they are let go."""
+class _Late:
+    """Is told in the place of an engine what one of several stores reports, and passes the ends of transactions on only
+    when they are let go."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -90,7 +90,7 @@ def test_a_transaction_is_told_after_one_that_another_store_has_not_ended_yet(di
     in_a, in_b = (term.several._by_number[part.owners[0] >> OWNER_BITS] for part in one)
     assert in_b.store is not None
     assert in_b.store._engine is not None
-    late = in_b.store._engine = _WaitingAdd(in_b.store._engine)
+    late = in_b.store._engine = _Late(in_b.store._engine)
     before = term.committing(one, first)
     after = term.committing(two, second)
     term.wait(lambda: len(in_a.unreported) > 0)

@@ -454,7 +454,7 @@ def test_what_the_checker_says_of_an_index_that_counts_what_is_not_left(tmp_path
             pass
     problems = check(directory).problems
     assert problems == [
-        f"{directory}/index/a: of {Q}, which ended, 1 messages of 0 bytes are counted beside those that are left"
+        f"{directory}/index/a: {Q}, which ended, has no entries, but its count is 1 messages of 0 bytes"
     ]
 
 

@@ -181,7 +181,7 @@ def test_a_backup_that_was_altered_is_refused_and_its_manifest_leads_nowhere_els
     assert not list((tmp_path / "again").glob("db-*.log")), "a broker would take a part of it for the whole"
     manifest["entries"][0]["store"] = "../queue#x"
     (copy / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(BackupFailed, match="no store"):
+    with pytest.raises(BackupFailed, match="not the name of a store"):
         restore(str(copy), str(tmp_path / "other"))
 
 
