@@ -17,7 +17,6 @@ objects a frame may have is set by the caller: that bounds the time to read it.
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from collections.abc import Callable
 from functools import lru_cache
@@ -80,31 +79,43 @@ def _layouts(version: int) -> dict[int, _Layout]:
     }
 
 
-@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class WireFormat:
     """Agreement of two peers, and the caches of their connection: bytes to commands and back.
 
     Frames must be decoded, and encoded ones sent, in the order of the connection: with caching, later ones refer to
     earlier ones. Without, nothing is remembered, and one WireFormat may serve many connections.
+
+    ``is_stored_form``: a message's frame is, except for ids of the transport, the one in the journal; and all that
+    travels beside messages has one layout.
     """
 
-    version: int = OPENWIRE_VERSION
-    _: dataclasses.KW_ONLY
-    is_tight: bool = False
-    is_cached: bool = False
-    has_stack_traces: bool = False
-    cache_size: dataclasses.InitVar[int] = CACHE_SIZE_DEFAULT
-    # True if a message's frame is, except for ids of the transport, the one in the journal; and all that travels beside
-    # messages has one layout.
-    is_stored_form: bool = dataclasses.field(init=False)
-    _layouts: dict[int, _Layout] = dataclasses.field(init=False)
-    _read_cache: ReadCache = dataclasses.field(init=False)
-    _write_cache: WriteCache = dataclasses.field(init=False)
+    __slots__ = (
+        "_layouts",
+        "_read_cache",
+        "_write_cache",
+        "has_stack_traces",
+        "is_cached",
+        "is_stored_form",
+        "is_tight",
+        "version",
+    )
 
-    def __post_init__(self, cache_size: int) -> None:
-        assert 1 <= self.version <= VERSION_MAX, f"OpenWire {self.version} is not in the table"
-        self.is_stored_form = self.version in RAW_VERSIONS and not self.is_tight and not self.is_cached
-        self._layouts = _layouts(self.version)
+    def __init__(
+        self,
+        version: int = OPENWIRE_VERSION,
+        *,
+        is_tight: bool = False,
+        is_cached: bool = False,
+        has_stack_traces: bool = False,
+        cache_size: int = CACHE_SIZE_DEFAULT,
+    ) -> None:
+        assert 1 <= version <= VERSION_MAX, f"OpenWire {version} is not in the table"
+        self.version = version
+        self.is_tight = is_tight
+        self.is_cached = is_cached
+        self.has_stack_traces = has_stack_traces
+        self.is_stored_form = version in RAW_VERSIONS and not is_tight and not is_cached
+        self._layouts = _layouts(version)
         self._read_cache = ReadCache(cache_size)
         self._write_cache = WriteCache(cache_size)
 
