@@ -1,7 +1,7 @@
 """``JournalWriter.commit`` and ``serve`` beside the calls whose place they take."""
 
-# proves: native-failed-fence-check-is-no-answer, native-failed-sync-is-seen, native-own-file-is-no-link
-# proves: native-own-file-is-regular, native-step-in-its-own-file
+# proves: native-checksum-counts-places, native-failed-fence-check-is-no-answer, native-failed-sync-is-seen
+# proves: native-own-file-is-no-link, native-own-file-is-regular, native-step-in-its-own-file
 
 from __future__ import annotations
 
@@ -89,6 +89,16 @@ def test_both_write_the_same_and_say_the_same(
         assert before <= began <= OS_THREADS.boottime()
         assert len({(each.offset, each.checksum) for each in twins}) == 1
     assert (root / "one" / "db-1.log").read_bytes() == (root / "other" / "db-1.log").read_bytes()
+    for each in twins:
+        each.close()
+
+
+def test_no_sum_of_the_largest_bytes_overflows(tmp_path: Path) -> None:
+    twins = make(tmp_path / "one"), make(tmp_path / "other")
+    for length in (*range(40), *range(5_500, 5_600, 7), 11_104, 40_000):
+        for way, writer in zip((in_one_step, call_by_call), twins, strict=True):
+            way(writer, [b"\xff" * length])
+        assert twins[0].checksum == twins[1].checksum, length
     for each in twins:
         each.close()
 
