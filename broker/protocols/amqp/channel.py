@@ -12,14 +12,11 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from tandemmq.broker.core.commands import (
-    Ack,
     AckMode,
     AddDestination,
     AddProducer,
     ClientError,
     Command,
-    GiveBack,
-    GiveUp,
     Grant,
     RemoveDestination,
     RemoveProducer,
@@ -28,7 +25,6 @@ from tandemmq.broker.core.commands import (
     Unsubscribe,
 )
 from tandemmq.broker.protocols.amqp import schema
-from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import (
     HANDLE_IN_USE,
     INVALID_FIELD,
@@ -39,10 +35,8 @@ from tandemmq.broker.protocols.amqp.errors import (
     UNATTACHED_HANDLE,
     AmqpError,
     Scope,
-    condition_of,
     not_implemented,
 )
-from tandemmq.broker.protocols.amqp.frames import FRAME_HEAD_BYTES, head_of
 from tandemmq.broker.protocols.amqp.incoming import Incoming
 from tandemmq.broker.protocols.amqp.links import (
     CREDIT,
@@ -62,15 +56,15 @@ from tandemmq.broker.protocols.amqp.links import (
     temporary_of,
     writing_of,
 )
+from tandemmq.broker.protocols.amqp.outcomes import acknowledged, command_of, error_of
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Error, Flow
+from tandemmq.broker.protocols.amqp.transfers import split
 from tandemmq.store.records.message import Destination
 
 # Links of one session have handles up to this.
 HANDLE_MAX: Final = 1_023
 # Our window, in frames: sent again with each flow, so it never ends.
 WINDOW: Final = (1 << 31) - 1
-# A frame with a body of no byte: the performative of a transfer takes less than this.
-TRANSFER_BYTES_MAX: Final = 64
 Link = InLink | OutLink
 
 
@@ -629,7 +623,7 @@ class Channel:
             message_format=message_format,
             settled=link.is_settled,
         )
-        frames = _split(self.number, transfer, message_pieces, self._connection.frame_bytes_max)
+        frames = split(self.number, transfer, message_pieces, self._connection.frame_bytes_max)
         if link.is_settled:
             link.seen = tag
         else:
@@ -695,7 +689,7 @@ class Channel:
             done = partial(self._settled, unanswered, first, last, state)
             receipt = Waiting(done, lambda error: None)
         for link, (low, high) in covered.items():
-            commands.append(_command_of(link, low, high, link.default_outcome if state is None else state, receipt))
+            commands.append(command_of(link, low, high, link.default_outcome if state is None else state, receipt))
             link.seen = max(link.seen, high)
             is_held = link.tag >= link.granted and link.remaining > 0
             if is_held and len(link.unsettled) <= self._connection.unsettled_max // 2:
@@ -728,64 +722,6 @@ class Channel:
 
 def _nothing() -> None:
     """Do nothing."""
-
-
-def acknowledged(link: OutLink) -> Ack:
-    """Return the command for presettled deliveries that were written."""
-    first, link.written = link.written, 0
-    return Ack(link.id, link.tag, first=first)
-
-
-def _command_of(link: OutLink, first: int, last: int, state: Any, receipt: Waiting | None) -> Command:
-    """Return the command for an outcome. Without one the deliveries are given back: nothing says that the client has
-    processed them."""
-    if isinstance(state, schema.Accepted):
-        return Ack(link.id, last, None, receipt, first=first)
-    if isinstance(state, schema.Rejected):
-        error = state.error
-        text = "" if not isinstance(error, Error) else f": {error.condition} {error.description or ''}".rstrip()
-        return GiveUp(link.id, first, last, f"rejected by its consumer{text[:500]}", receipt=receipt)
-    if isinstance(state, schema.Modified):
-        if state.undeliverable_here:
-            return GiveUp(link.id, first, last, "undeliverable for its consumer", receipt=receipt)
-        return GiveBack(link.id, first, last, is_failed=state.delivery_failed, receipt=receipt)
-    # prove: amqp-no-outcome-is-no-acknowledgement "GiveBack(link.id, first, last" -> "Ack(link.id, last"
-    return GiveBack(link.id, first, last, receipt=receipt)
-
-
-def _split(
-    channel: int, transfer: schema.Transfer, pieces: list[bytes], frame_bytes_max: int
-) -> list[list[bytes | memoryview]]:
-    """Return the frames of a delivery, each in pieces. A long message is not copied."""
-    size = sum(map(len, pieces))
-    head = write_composite(transfer)
-    if FRAME_HEAD_BYTES + len(head) + size <= frame_bytes_max:
-        return [[head_of(channel, len(head) + size) + head, *pieces]]
-    room = frame_bytes_max - FRAME_HEAD_BYTES - TRANSFER_BYTES_MAX
-    contents: list[list[bytes | memoryview]] = [[]]
-    left = room
-    for piece in [memoryview(each) for each in pieces]:
-        at = 0
-        while at < len(piece):
-            if not left:
-                contents.append([])
-                left = room
-            part = piece[at : at + left]
-            contents[-1].append(part)
-            at += len(part)
-            left -= len(part)
-    frames: list[list[bytes | memoryview]] = []
-    for number, content in enumerate(contents):
-        each = transfer if not number else schema.Transfer(handle=transfer.handle, settled=transfer.settled)
-        each.more = number < len(contents) - 1
-        head = write_composite(each)
-        frames.append([head_of(channel, len(head) + sum(map(len, content))) + head, *content])
-    return frames
-
-
-def error_of(error: ClientError) -> Error:
-    """Return the error of AMQP for one of the broker."""
-    return Error(condition_of(error), error.message)
 
 
 def _signed(number: int) -> int:

@@ -32,7 +32,7 @@ from tandemmq.broker.core.commands import (
     forget_frames,
 )
 from tandemmq.broker.protocols.amqp import frames, sasl, schema
-from tandemmq.broker.protocols.amqp.channel import HANDLE_MAX, WINDOW, Channel, Sent, acknowledged, error_of
+from tandemmq.broker.protocols.amqp.channel import HANDLE_MAX, WINDOW, Channel, Sent
 from tandemmq.broker.protocols.amqp.codec import read_composite
 from tandemmq.broker.protocols.amqp.errors import (
     FRAMING_ERROR,
@@ -48,6 +48,7 @@ from tandemmq.broker.protocols.amqp.errors import (
 )
 from tandemmq.broker.protocols.amqp.frames import FRAME_BYTES_MIN, OF_SASL, Frame, FrameCutter
 from tandemmq.broker.protocols.amqp.links import UNSETTLED_MAX, OutLink, Waiting
+from tandemmq.broker.protocols.amqp.outcomes import acknowledged, error_of
 from tandemmq.broker.protocols.amqp.outgoing import TakesLong, encode
 from tandemmq.broker.protocols.amqp.output import AmqpOutput
 from tandemmq.broker.protocols.amqp.schema import Error

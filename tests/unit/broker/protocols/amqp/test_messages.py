@@ -23,6 +23,10 @@ from tandemmq.broker.protocols.amqp.incoming import (
 from tandemmq.broker.protocols.amqp.outgoing import TakesLong, encode
 from tandemmq.broker.protocols.amqp.sections import SECTIONS_MAX
 from tandemmq.broker.protocols.amqp.types import Array, Described, Symbol, Timestamp, UByte, UInt, ULong, UShort, Uuid
+from tandemmq.broker.protocols.mqtt.messages import payload_of
+from tandemmq.broker.protocols.stomp.destinations import write_destination
+from tandemmq.broker.protocols.stomp.dialects import V12
+from tandemmq.broker.protocols.stomp.messages import encode as encode_stomp
 from tandemmq.store.records.frames import open_message
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.openwire import encode_message
@@ -305,6 +309,16 @@ def test_bodies_of_other_protocols(kind: BodyKind, body: bytes, code: int | None
     assert found[0x72]["x-opt-jms-msg-type"] == type
     if kind is BodyKind.OBJECT:
         assert found[0x73][6] == "application/x-java-serialized-object"
+
+
+def test_other_protocols_get_the_text_and_the_properties() -> None:
+    named = {"a": "b", "n": UInt(7)}
+    for message in (taken(section(0x74, named) + value("text")), taken(section(0x74, named) + section(DATA, b"text"))):
+        stored = through_the_store(message)
+        head, body = encode_stomp(stored, V12, None, write_destination, inflated_bytes_max=1 << 20)
+        assert body == b"text"
+        assert {b"a:b", b"n:7", b"destination:/queue/orders"} <= set(head.splitlines())
+        assert payload_of(stored, 1 << 20, is_quick=True) == b"text"
 
 
 @pytest.mark.parametrize(
