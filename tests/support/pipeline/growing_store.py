@@ -143,7 +143,7 @@ class Driven:
 
     def _look_afresh(self) -> None:
         """Drop cached listings, as after some time."""
-        self.reader._stores._good_until = 0.0
+        self.reader._stores._fresh_until = 0.0
 
 
 def ids_of(rows: Iterable[dict[str, Any]]) -> list[str]:

@@ -133,7 +133,7 @@ def test_damage_in_a_closed_file_is_told_as_in_a_read(store: GrowingStore) -> No
     content[content.index(b"ID:tests-1:1:1") + 200] ^= 1
     Path(store.files.path(1)).write_bytes(content)
     closed = Driven(path=str(store.directory))
-    tail.reader._stores._good_until = 0.0
+    tail.reader._stores._fresh_until = 0.0
     assert closed.ids() == ids_of(tail.batch()) == store.ids[1:]
     batches = Driven(path=str(store.directory), table="batches").read()
     assert [row["status"] for row in batches] == ["ok", "bad_sum", "ok", "ok", "end", "padding"]

@@ -330,16 +330,16 @@ async def test_a_sign_of_life_is_not_said_at_half_its_interval(bench: Any) -> No
     (connection,) = bench.server.connections
     now = asyncio.get_running_loop().time()
     connection._last_sent = now
-    assert 0.75 < connection._until_look(now) < 1.0
+    assert 0.75 < connection._until_check(now) < 1.0
     for interval_ms, seconds in ((800, 0.4), (10, 0.25)):  # the latter has a second of grace
         connection.session.receive_interval_ms = interval_ms
-        assert connection._until_look(now) == seconds
+        assert connection._until_check(now) == seconds
     text = connection.session.pending_bytes
     connection._last_sent = now - 0.5
     connection._last_received = asyncio.get_running_loop().time()
-    connection._look()
+    connection._check_times()
     assert connection.session.pending_bytes == text
     assert connection._last_sent == now - 0.5, "half of it has passed"
     connection._last_sent = now - 0.9
-    connection._look()
+    connection._check_times()
     assert connection._last_sent > now - 0.9

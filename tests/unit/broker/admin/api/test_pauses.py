@@ -112,7 +112,7 @@ async def test_what_it_cannot_read_is_told_and_goes_with_the_next_change(
     await terms.pause("a", consumers=True)
     await terms.do(*(Send(Message(PAUSES, f"ID:x:1:1:{n}", b"[]", BodyKind.BYTES, persistent=True)) for n in range(2)))
     await terms.again()
-    assert "b'[]' is no record" in caplog.text
+    assert "b'[]' is not a record" in caplog.text
     assert terms.paused("a") == [(True, False)]
     await terms.pause("b", consumers=True)
     assert terms.engine.waiting_in(PAUSES) == 2
