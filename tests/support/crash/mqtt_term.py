@@ -74,7 +74,7 @@ class MqttTerm:
         if self.store is None or self.lost is not None or not self.store._pending:
             return False
         handed_over, _ = self.store._pending[-1]
-        return handed_over > self.store._came_back
+        return handed_over > self.store._reported
 
     def _on_lost(self, error: BaseException) -> None:
         self.lost = error
