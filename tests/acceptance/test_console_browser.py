@@ -167,7 +167,7 @@ def test_a_page_that_was_half_loaded_waits_for_its_broker(shown: Shown) -> None:
 def test_who_says_a_wrong_password_is_told(shown: Shown) -> None:
     window = shown(None, expects="401")
     log_in(window, "ada", "a guess")
-    window.get_by_role("alert").get_by_text("wrong name or passcode").wait_for()
+    window.get_by_role("alert").get_by_text("the name, the passcode or the admin token is wrong").wait_for()
     assert window.get_by_label("User").input_value() == "ada"
     log_in(window, "ada")
 

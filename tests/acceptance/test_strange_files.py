@@ -107,7 +107,7 @@ def test_it_goes_on_without_what_it_can_spare(broker: BrokerProcess, kind: str) 
         for name in names:
             put(kind, Path(broker.data, name))
     broker.start().wait_role("master")
-    broker.wait_log(f"index directory {broker.data}/index/a is stepped over")
+    broker.wait_log(f"index directory {broker.data}/index/a cannot be used")
     assert holds(broker, "0", "1")
     ends_well(broker)
     assert check(broker.data).problems == []

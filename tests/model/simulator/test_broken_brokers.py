@@ -233,7 +233,7 @@ def follows_nothing(patch: pytest.MonkeyPatch) -> None:
     def advance_in_words(self: Follower, *, is_final: bool = False) -> dict[int, int]:
         if is_final:
             return advance(self, is_final=True)
-        self._seen.reach(self._clock(), 0, 0, 0)
+        self._progress.reach(self._clock(), 0, 0, 0)
         self.has_caught_up = True
         return {}
 

@@ -239,7 +239,7 @@ def _churn(term: Term) -> None:
 def test_bounds_of_files_are_refused_before_spark_starts(store: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["pipeline", "pins", str(store), "--out", str(tmp_path / "out"), "--to-file", "1"])
     assert done.exit_code == 1
-    assert "may stand in any other" in done.output
+    assert "this job must read all files" in done.output
 
 
 def test_spans_begin_and_end_with_what_declares_them() -> None:
