@@ -149,10 +149,9 @@ def _short(turn: int) -> bytes:
 
 @cache
 def _hello(length: int) -> bytes:
-    """All but the end of a ClientHello of ``length`` bytes, in records of 8 KiB. OpenSSL reads up to 131,396."""
-    hello = b"\1" + length.to_bytes(3) + b"\3\3" + bytes(length - 1_000)
-    pieces = [hello[at : at + (1 << 13)] for at in range(0, len(hello), 1 << 13)]
-    return b"".join([b"\x16\3\1" + len(piece).to_bytes(2) + piece for piece in pieces])
+    """Return the beginning of a record with a ClientHello of ``length`` bytes. OpenSSL reads up to 131,396."""
+    record = b"\x16\3\1" + min(length + 4, 1 << 14).to_bytes(2)
+    return record + b"\1" + length.to_bytes(3) + b"\3\3" + bytes(min(length, 1 << 14) - 1_000)
 
 
 FLOODS: Final[Mapping[str, Flood]] = {

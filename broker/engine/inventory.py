@@ -262,7 +262,7 @@ def _slow(subscription: Subscription) -> str | None:
         return None
     if subscription.holder.is_held_back:
         return "its connection holds too much of the broker's memory"
-    if not subscription.is_pull and subscription.credit <= 0:
+    if not subscription.is_pull and subscription.credit <= 0 and not subscription.withheld:
         return f"it acknowledges too slowly: {len(subscription.unacked)} deliveries of its prefetch are open"
     if not subscription.outlet.is_writable:
         return "its socket takes nothing: it reads too slowly"

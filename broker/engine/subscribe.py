@@ -11,14 +11,15 @@ from typing import Final
 from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Operation, is_admin
 from tandemmq.broker.core.advisor import MessageEvent
-from tandemmq.broker.core.client import Client, ReceiptDue
+from tandemmq.broker.core.client import UNBOUNDED, Client, ReceiptDue
 from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, SetNoLocal, Subscribe, Unsubscribe, refusal
 from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.delivery import Entry, QueueBase, Selector, Subscription, volatile_entry
 from tandemmq.broker.core.memory import ID_BYTES, NAMED_BYTES, SUBSCRIPTION_BYTES, WORD_BYTES, Kind
 from tandemmq.broker.core.queue.ordering import run_of
+from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.selector import compile_selector, count_words
-from tandemmq.broker.core.slices import Pace, Work, begin
+from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics.topic import DurableSubscription, TopicSubscription
 from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.dispatch import Dispatcher
@@ -39,6 +40,12 @@ FIRST_DELIVERIES_MIN: Final = 8
 WITHHELD_SECONDS: Final = 0.02
 # Patterns that are compared with a name in the time of an item of a step.
 _MATCHED = 8
+
+
+def _queue_of(subscription: Subscription) -> Queue | None:
+    """Return the queue of a subscription that has one queue and no other destination; else None."""
+    queue = next(iter(subscription.queues)) if len(subscription.queues) == 1 else None
+    return queue if isinstance(queue, Queue) else None
 
 
 class Subscriber(Part):
@@ -237,21 +244,23 @@ class Subscriber(Part):
         client.send_receipt(command.receipt)
         subscription.credit = credit
         subscription.prefetch_now = prefetch_now
-        if credit > client.first_deliveries and not subscription.is_auto:
-            subscription.withhold(credit - client.first_deliveries)
-            self._grant_later(subscription)
+        first, client.first_deliveries = client.first_deliveries, UNBOUNDED
+        queue = None if any(names.is_wildcard(part.name) for part in parts) else _queue_of(subscription)
+        if credit > first and not subscription.is_auto and queue is not None:
+            subscription.withhold(credit - first)
+            self._grant_later(subscription, queue)
         yield from self._advising.subscribed(client, command, subscription, parts)
         yield from self._dispatcher.dispatch_all(list(subscription.queues), Pace())
 
-    def _grant_later(self, subscription: Subscription) -> None:
-        self._call_later(WITHHELD_SECONDS, partial(self._grant, subscription))
+    def _grant_later(self, subscription: Subscription, queue: Queue) -> None:
+        self._call_later(WITHHELD_SECONDS, partial(self._grant, subscription, queue))
 
-    def _grant(self, subscription: Subscription) -> None:
-        """Deliver more of what was withheld at the beginning of ``subscription``."""
+    def _grant(self, subscription: Subscription, queue: Queue) -> None:
+        """Deliver more of what was withheld at the beginning of ``subscription``, whose only queue this is."""
         if subscription.is_open and subscription.withheld:
             subscription.grant(FIRST_DELIVERIES_MIN)
-            self._grant_later(subscription)
-            begin(self._dispatcher.dispatch_all(list(subscription.queues), Pace()), self._start)
+            self._grant_later(subscription, queue)
+            self._dispatcher.dispatch(queue)
 
     def _is_operator(self, client: Client) -> bool:
         """Return whether the client is the broker itself, the admin server or an admin: these browse also when memory
@@ -350,7 +359,7 @@ class Subscriber(Part):
             subscription = client.subscriptions.pop(command.id, None)
             if subscription is None:
                 raise refusal(f"No subscription matched {command.id!r}", kind=ErrorKind.STATE)
-            if subscription.queues:
+            if subscription.tag and not subscription.is_browser and _queue_of(subscription) is not None:
                 kept = subscription.tag - len(subscription.unacked)
                 client.first_deliveries = max(FIRST_DELIVERIES_MIN, 2 * kept)
             yield from self.close(subscription, left, pace, command.seen)

@@ -26,7 +26,7 @@ from typing import Any, Final, cast
 
 from tandemmq import log_events
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
-from tandemmq.broker.core.memory import HANDSHAKE_BYTES
+from tandemmq.broker.core.memory import CONNECTION_BYTES, HANDSHAKE_BYTES
 from tandemmq.broker.net.turns import Turns
 from tandemmq.limited_log import LimitedLog
 
@@ -38,7 +38,8 @@ LOOKED_AT_MAX = 64
 # Maximum number of bytes that one read of a handshake returns.
 READ_BYTES_MAX = 16 * 1024
 # A ClientHello has 300 to 2,000 bytes. OpenSSL takes up to 131,396, and allocates all of them when it has the length.
-HELLO_BYTES_MAX: Final = 16 * 1024
+# More does not fit into one record.
+HELLO_BYTES_MAX: Final = 16 * 1024 - 4
 # What OpenSSL may allocate for any later message: 4/3 of the longest.
 LATER_MESSAGE_BYTES: Final = 175_200
 # Header of the record (RFC 8446, section 5.1), and the header of the message that begins in it (section 4).
@@ -140,6 +141,7 @@ class TlsServer:
         ends = self._loop.time() + self._seconds_max
         protocol = self._make_protocol()
         handshake = Handshake(self._turns, self._loop, self._count)
+        handshake.hold(CONNECTION_BYTES)
         try:
             plain, _ = await self._loop.connect_accepted_socket(lambda: handshake, accepted)
             async with asyncio.timeout_at(ends):
@@ -207,7 +209,7 @@ class Handshake(asyncio.BufferedProtocol):
 
     def begin(self) -> None:
         """In the next turn of the loop, insert this object between the socket and the protocol of ``start_tls``."""
-        self._hold(HANDSHAKE_BYTES)
+        self.hold(HANDSHAKE_BYTES - CONNECTION_BYTES)
         self._loop.call_soon(self._insert)
 
     def _insert(self) -> None:
@@ -240,7 +242,7 @@ class Handshake(asyncio.BufferedProtocol):
         self._waiting += self._buffer[:nbytes]
         self._buffer = bytearray()
         if not self.hello.done():
-            self._hold(nbytes)
+            self.hold(nbytes)
             if self._has_hello():
                 plain.pause_reading()
                 self.hello.set_result("")
@@ -251,20 +253,20 @@ class Handshake(asyncio.BufferedProtocol):
             self._turns.wait(self, has_spent=True)
 
     def _has_hello(self) -> bool:
-        """Return whether the ClientHello is whole, or whether these bytes are not TLS, which OpenSSL says. Close the
-        socket if the ClientHello is too long, or if its length is hidden: OpenSSL allocates what the peer announces."""
+        """Return whether the ClientHello is whole. Close the socket if it does not begin here, is too long, or is not
+        in one record: OpenSSL would allocate memory and wait for more."""
         head = self._waiting
         kind = head[0]
         if kind in _NOT_FIRST:
             self._refuse(f"a TLS record of type {kind} before the ClientHello")
-        if kind != _HANDSHAKE:
-            return not self.refusal
-        if not self._hello_bytes and len(head) >= _HEAD_BYTES:
+        elif kind != _HANDSHAKE:
+            self._refuse("the client does not use TLS")
+        elif not self._hello_bytes and len(head) >= _HEAD_BYTES:
             length = int.from_bytes(head[6:9])
             if length > HELLO_BYTES_MAX:
                 self._refuse(f"a ClientHello of more than {HELLO_BYTES_MAX} bytes")
-            elif int.from_bytes(head[3:5]) < _HEAD_BYTES - 5:
-                self._refuse("a ClientHello whose length is in two records")
+            elif int.from_bytes(head[3:5]) < _HEAD_BYTES - 5 + length:
+                self._refuse("a ClientHello in several records")
             else:
                 self._hello_bytes = _HEAD_BYTES + length
         return 0 < self._hello_bytes <= len(head)
@@ -291,12 +293,13 @@ class Handshake(asyncio.BufferedProtocol):
         tls = self._tls
         assert tls is not None, "it has begun"
         if self._hello_bytes and self._fed_bytes <= self._hello_bytes < self._fed_bytes + len(data):
-            self._hold(LATER_MESSAGE_BYTES)
+            self.hold(LATER_MESSAGE_BYTES)
         self._fed_bytes += len(data)
         cast("Any", tls.get_buffer(len(data)))[: len(data)] = data
         tls.buffer_updated(len(data))
 
-    def _hold(self, count: int) -> None:
+    def hold(self, count: int) -> None:
+        """Count ``count`` more bytes of memory, until the handshake is over."""
         self.counted_bytes += count
         self._count(count)
 

@@ -181,17 +181,9 @@ class Outbox:
             self._loop.call_later(_WITHHELD_SECONDS, self.flush)
             return
         self._is_called = False
-        dirty = self.dirty
-        self.dirty = []
-        long = self.long
         now = self._loop.time()
-        left = FLUSH_BYTES_MAX
-        rest = iter(dirty)
-        for connection in rest:
-            left -= connection.flush(now, SHORT_BYTES_MAX)
-            if left <= 0:
-                self.dirty = [*rest, *self.dirty]
-                break
+        left = self._flush_short(now, FLUSH_BYTES_MAX)
+        long = self.long
         while long:
             left -= long.popleft().flush(now)
             if left <= 0:
@@ -199,10 +191,24 @@ class Outbox:
         if long or self.dirty:
             self.call()
 
+    def _flush_short(self, now: float, left: int) -> int:
+        """Write the output of the touched connections with little output, of about ``left`` bytes at most. Return what
+        is left of these bytes."""
+        dirty = self.dirty
+        self.dirty = []
+        rest = iter(dirty)
+        for connection in rest:
+            left -= connection.flush(now, SHORT_BYTES_MAX)
+            if left <= 0:
+                self.dirty = [*rest, *self.dirty]
+                break
+        return left
+
     def take_reports(self) -> None:
-        """Write what clients get for messages that became durable meanwhile, between two steps of a turn."""
+        """Write what clients get for messages that became durable meanwhile, between two steps of a turn. What is left
+        is written by ``flush``, which stays scheduled."""
         if self._engine.store.take_reports() and self.dirty and self._engine.store.may_speak():
-            self.flush()
+            self._flush_short(self._loop.time(), SHORT_BYTES_MAX)
 
     def hold(self, connection: Connection) -> None:
         """Note that ``connection`` stopped reading."""

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import suppress
 from typing import Final
 
 # malloc.h of glibc.
@@ -41,9 +41,18 @@ def give_back_long_blocks() -> None:
         mallopt(_M_TRIM_THRESHOLD, TRIMMED_BYTES_MIN)
 
 
-def resident_bytes() -> int:
-    """Return the memory of this process in RAM (RSS)."""
-    return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE_BYTES
+def _open_statm() -> int | None:
+    """Return a descriptor of the sizes of this process; it stays open, for there may be no other later. None: the
+    system has no /proc."""
+    try:
+        return os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def resident_bytes(statm: int) -> int:
+    """Return the memory of this process in RAM (RSS). ``statm``: descriptor of /proc/self/statm."""
+    return int(os.pread(statm, 256, 0).split()[1]) * _PAGE_BYTES
 
 
 def trim() -> None:
@@ -59,11 +68,12 @@ class FreeMemory:
     and the one before: what a steady load frees and allocates again stays. For the loop's thread.
     """
 
-    __slots__ = ("_beside", "_can_trim", "_clock", "_ends", "_used", "_used_before")
+    __slots__ = ("_beside", "_can_trim", "_clock", "_ends", "_statm", "_trimming", "_used", "_used_before")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._can_trim = hasattr(ctypes.CDLL(None), "malloc_trim")
+        self._statm = _open_statm() if hasattr(ctypes.CDLL(None), "malloc_trim") else None
+        self._trimming: threading.Thread | None = None
         self._ends = 0.0  # of the period
         self._used = 0  # at most in the period
         self._used_before = 0  # at most in the period before
@@ -74,16 +84,18 @@ class FreeMemory:
         thread, if much is free. Call it about ten times a second."""
         self._used = max(self._used, used)
         now = self._clock()
-        if now < self._ends or not self._can_trim:
+        if now < self._ends or self._statm is None:
             return
         self._ends = now + PERIOD_SECONDS
-        beside = resident_bytes() - max(self._used, self._used_before)
+        beside = resident_bytes(self._statm) - max(self._used, self._used_before)
         self._used_before, self._used = self._used, used
         if beside < self._beside:
             self._beside = beside
-        elif beside - self._beside >= FREE_BYTES_MIN:
-            threading.Thread(target=self._trim, args=(used,), name="trim", daemon=True).start()
+        elif beside - self._beside >= FREE_BYTES_MIN and (self._trimming is None or not self._trimming.is_alive()):
+            self._trimming = threading.Thread(target=self._trim, args=(self._statm, used), name="trim", daemon=True)
+            with suppress(RuntimeError):  # the system allows no more threads
+                self._trimming.start()
 
-    def _trim(self, used: int) -> None:
+    def _trim(self, statm: int, used: int) -> None:
         trim()
-        self._beside = resident_bytes() - used
+        self._beside = resident_bytes(statm) - used

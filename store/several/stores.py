@@ -196,8 +196,9 @@ class SeveralStores:
         return sum(store.user_balance(user) for store in self.members().values())
 
     def take_reports(self) -> bool:
-        """Do what ``Store.take_reports`` does, for all stores."""
-        taken = [store.take_reports() for store in (*self.members().values(), self.outcomes)]
+        """Do what ``Store.take_reports`` does, for the stores that have operations in flight."""
+        stores = [member.store for member in self._active if member.store is not None]  # reports change ``_active``
+        taken = [store.take_reports() for store in stores]
         return any(taken)
 
     def may_speak(self) -> bool:

@@ -6,6 +6,7 @@ import pytest
 
 from tandemmq.broker.core.commands import AckMode, Pull, SetPrefetch
 from tandemmq.broker.engine.subscribe import FIRST_DELIVERIES_MIN, WITHHELD_SECONDS
+from tandemmq.store.records.message import Destination, DestinationKind
 from tests.unit.broker.engine.conftest import Client, Harness
 
 MESSAGES = 40
@@ -80,3 +81,23 @@ def test_a_consumer_without_acknowledgements_gets_all_at_once(harness: Harness, 
 
 def test_another_client_gets_all_at_once(harness: Harness, client: Client) -> None:
     assert harness.consumer(prefetch=1000).bodies == bodies(1, MESSAGES - 1)
+
+
+def test_only_the_next_consumer_gets_few(harness: Harness, client: Client) -> None:
+    client.subscribe("first", prefetch=1000).turn()
+    client.subscribe("second", prefetch=1000).turn()
+    assert len(client.bodies) == MESSAGES - 1, "the second one gets all others at once"
+
+
+def test_a_consumer_that_got_nothing_says_nothing_about_the_next(harness: Harness) -> None:
+    client = harness.consumer(prefetch=1000)
+    client.unsubscribe().turn()
+    harness.client().store(*range(MESSAGES))
+    client.subscribe(prefetch=1000).turn()
+    assert client.bodies == bodies(0, MESSAGES)
+
+
+def test_a_consumer_of_several_queues_gets_all_at_once(harness: Harness, client: Client) -> None:
+    """Also if it has one queue only when it begins."""
+    client.subscribe(destination=Destination(DestinationKind.QUEUE, ">"), prefetch=1000).turn()
+    assert client.bodies == bodies(1, MESSAGES - 1)

@@ -14,6 +14,8 @@ import pytest
 
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.broker.net.server import BindError, Connector, Server
+from tandemmq.broker.net.transport import SHORT_BYTES_MAX
+from tests.support.compiled import LOOKS_INTO_A_CLASS
 
 
 def test_a_port_that_another_standby_has_is_named_with_the_reason(make_server: Callable[..., Server]) -> None:
@@ -122,6 +124,15 @@ async def test_close_hangs_up_though_nobody_knows_whether_it_may_speak(bench: An
             assert b"never" in await client.rest()
 
 
+class Noting:
+    """A loop that notes what is scheduled."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, scheduled: list[object]) -> None:
+        self.time = loop.time
+        self.call_soon = scheduled.append
+        self.call_later = lambda seconds, call: scheduled.append(call)
+
+
 @pytest.mark.parametrize("is_sure", [True, False])
 async def test_receipts_of_reports_are_written_between_the_steps_of_a_turn(bench: Any, is_sure: bool) -> None:
     client, connection = await bench.served()
@@ -137,6 +148,23 @@ async def test_receipts_of_reports_are_written_between_the_steps_of_a_turn(bench
     assert (connection.session.pending_bytes == 0) is is_sure
     bench.engine.is_sure = True
     assert b"receipt-id:early" in await client.frame()
+
+
+@LOOKS_INTO_A_CLASS
+async def test_reports_between_steps_schedule_nothing_more(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left is written by the flush that is scheduled already, at most FLUSH_BYTES_MAX of it in a turn."""
+    _, connection = await bench.served()
+    loop = asyncio.get_running_loop()
+    bench.engine.take_reports = lambda: True
+    scheduled: list[object] = []
+    for _ in range(10):
+        connection.session.receipt("x" * 2 * SHORT_BYTES_MAX)  # much output: for the scheduled flush
+        connection.touch()
+        with monkeypatch.context() as patch:
+            patch.setattr(bench.server._outbox, "_loop", Noting(loop, scheduled))
+            bench.server._turns.between()
+    assert not scheduled
+    assert connection.session.pending_bytes > SHORT_BYTES_MAX
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,14 @@ import pytest
 # The heap has 64 MiB in blocks of 20 KB, and every thousandth block stays.
 HEAP = """
     import time
-    from tandemmq.broker.process.allocator import PERIOD_SECONDS, FreeMemory, give_back_long_blocks, resident_bytes
+    import os
+    from tandemmq.broker.process import allocator
+    from tandemmq.broker.process.allocator import PERIOD_SECONDS, FreeMemory, give_back_long_blocks
+
+    statm = os.open("/proc/self/statm", os.O_RDONLY)
+
+    def resident_bytes():
+        return allocator.resident_bytes(statm)
 
     give_back_long_blocks()
     now = 0.0
@@ -64,4 +71,24 @@ def test_what_a_steady_load_frees_stays() -> None:
             memory.look(0)
             blocks = [bytes(20_000) for _ in range(3_000)]
             live(used, 1)
+    """)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc")
+def test_one_trim_at_a_time_and_none_without_a_thread() -> None:
+    run("""
+        import threading
+        goes_on, trims = threading.Event(), []
+        allocator.trim = lambda: (trims.append(1), goes_on.wait(30))
+        kept = [bytes(20_000) for _ in range(3_000)]
+        live(0, 5)
+        assert len(trims) == 1, trims
+        goes_on.set()
+
+        def fail(thread):
+            raise RuntimeError("can't start new thread")
+
+        threading.Thread.start = fail
+        more = [bytes(20_000) for _ in range(3_000)]
+        live(0, 5)
     """)
