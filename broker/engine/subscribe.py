@@ -245,10 +245,10 @@ class Subscriber(Part):
         subscription.credit = credit
         subscription.prefetch_now = prefetch_now
         first, client.first_deliveries = client.first_deliveries, UNBOUNDED
-        queue = None if any(names.is_wildcard(part.name) for part in parts) else _queue_of(subscription)
-        if credit > first and not subscription.is_auto and queue is not None:
+        only = None if any(names.is_wildcard(part.name) for part in parts) else _queue_of(subscription)
+        if credit > first and not subscription.is_auto and only is not None:
             subscription.withhold(credit - first)
-            self._grant_later(subscription, queue)
+            self._grant_later(subscription, only)
         yield from self._advising.subscribed(client, command, subscription, parts)
         yield from self._dispatcher.dispatch_all(list(subscription.queues), Pace())
 
