@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from tandemmq.broker.admin.api.destinations import Pauses
+from tandemmq.broker.admin.api.pauses import Pauses
 from tandemmq.broker.admin.events import SUFFIX as EVENTS_SUFFIX
 from tandemmq.broker.admin.events import EventRing
 from tandemmq.broker.admin.notify import Notifier

@@ -14,10 +14,12 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import IntEnum
-
-from aiohttp import web
+from typing import TYPE_CHECKING
 
 from tandemmq.broker.core.principal import Principal
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 _COOKIE = "tandemmq-session"
 CSRF_HEADER = "X-CSRF-Token"

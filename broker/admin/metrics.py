@@ -30,9 +30,6 @@ SET_ROLES: Final = ("master", "elected", "follower", "looking")
 Status = dict[str, Any]
 # Values of the labels, in their order, and the value of the metric.
 Sample = tuple[tuple[str, ...], float]
-#: Parts of the texts of problems that a restart of the process repairs. A supervisor must not restart it for other
-#: problems.
-REPAIRED_BY_RESTART: Final = ("BUG", "this node takes no part until it is started again")
 # Lists of a status: the value of the label "kind", the key of the list, and the key of the destination's name.
 _LISTS: Final = (("queue", "queues", "name"), ("topic", "topics", "name"), ("subscription", "subscriptions", "topic"))
 #: Bytes of one sample without its labels: the name and the value.
@@ -140,24 +137,6 @@ SAMPLES: Final[dict[str, Callable[[Status], Iterable[Sample]]]] = {
     ),
     "replication_follower_lag_bytes": lambda status: set_lags(status.get("replication", {})),
 }
-
-
-def set_problems(status: Mapping[str, Any]) -> list[str]:
-    """Return the problems that make the broker unhealthy."""
-    problem = str(status.get("problem") or "")
-    return [problem] if any(text in problem for text in REPAIRED_BY_RESTART) else []
-
-
-def set_warnings(status: Mapping[str, Any]) -> list[str]:
-    """Return the warnings, which do not change the health."""
-    shown = [str(status["problem"])] if status.get("problem") and not set_problems(status) else []
-    if not status.get("is_whole", True):
-        shown.append("this node lacks files of the journal, and its vote does not count until it has them")
-    if status.get("twins"):
-        shown.append(str(status["twins"]))
-    if status.get("zookeeper"):
-        shown.append(f"the set runs without its directory in ZooKeeper: {status['zookeeper']}")
-    return shown
 
 
 def set_values(status: Mapping[str, Any]) -> dict[str, int]:

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from tandemmq import __version__, compiled
 from tandemmq.broker.admin.events import EventRing, last_takeover_seconds
-from tandemmq.broker.admin.metrics import set_problems, set_warnings
 from tandemmq.broker.bridges.bridges import left_sentence
 from tandemmq.broker.core.slices import Work, pieces
 from tandemmq.broker.engine import memory_holders
@@ -43,6 +42,9 @@ Answer = dict[str, Any]
 OWNERS_MAX: Final = 10
 #: Name for the sum of all others. No owner has this name, because names of owners begin with a kind.
 OTHERS: Final = "others"
+#: Parts of the texts of problems that a restart of the process repairs. A supervisor must not restart it for other
+#: problems.
+REPAIRED_BY_RESTART: Final = ("BUG", "this node takes no part until it is started again")
 _bytes = attrgetter("bytes")
 
 
@@ -257,3 +259,21 @@ def journal_figures(store: AnyStore) -> Work[dict[str, Any]]:
         # A message that several subscriptions of a topic hold counts for each of them.
         "owner_bytes": named | {OTHERS: max(0, owned - sum(named.values()))},
     }
+
+
+def set_problems(status: Mapping[str, Any]) -> list[str]:
+    """Return the problems that make the broker unhealthy."""
+    problem = str(status.get("problem") or "")
+    return [problem] if any(text in problem for text in REPAIRED_BY_RESTART) else []
+
+
+def set_warnings(status: Mapping[str, Any]) -> list[str]:
+    """Return the warnings, which do not change the health."""
+    shown = [str(status["problem"])] if status.get("problem") and not set_problems(status) else []
+    if not status.get("is_whole", True):
+        shown.append("this node lacks files of the journal, and its vote does not count until it has them")
+    if status.get("twins"):
+        shown.append(str(status["twins"]))
+    if status.get("zookeeper"):
+        shown.append(f"the set runs without its directory in ZooKeeper: {status['zookeeper']}")
+    return shown

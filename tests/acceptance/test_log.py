@@ -87,6 +87,6 @@ def test_a_broker_whose_stderr_nobody_reads_goes_on(tmp_path: Path) -> None:
         broker.kill(signal.SIGTERM)
         _, said = process.communicate(timeout=60)
         assert process.returncode == 0
-        assert said.count(b"logger store says info") == 60
+        assert said.count(b"the level of logger store is info") == 60
     finally:
         broker.stop()

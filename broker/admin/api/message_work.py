@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any, Final
 
 from tandemmq.broker.admin.answers import Answers, Rows, page_of, rendered
+from tandemmq.broker.admin.api.operator_client import TAKEN, Delivery, OperatorClient, operator_client
 from tandemmq.broker.admin.api.shown_messages import in_list, whole
 from tandemmq.broker.admin.api.tasks import Task
-from tandemmq.broker.admin.api.term import TAKEN, Delivery, OperatorClient, operator_client
 from tandemmq.broker.admin.callers import Caller
 from tandemmq.broker.core.access import Operation
 from tandemmq.broker.core.commands import (

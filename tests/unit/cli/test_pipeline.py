@@ -94,7 +94,7 @@ def test_the_answer_says_which_engine_gave_it(store: Path, tmp_path: Path, monke
         ("nosuch://bucket/archive --out out", 1, "nosuch://"),
         ("store --out store", 1, "only read"),
         ("store --out store/out", 1, "only read"),
-        ("store --out other", 1, "holds a journal"),
+        ("store --out other", 1, "contains a journal"),
         ("store --out file/below", 1, "is no directory"),
         ("store --out sealed/below", 1, "no permission to write"),
         ("store --out s3a://bucket/out", 2, "results are written to a directory"),

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.admin.metrics import set_problems, set_warnings
 from tandemmq.broker.admin.server import HEALTH_PAGES
-from tandemmq.broker.admin.status import Report, problems
+from tandemmq.broker.admin.status import Report, problems, set_problems, set_warnings
 from tests.support.tree import ROOT
 
 pytestmark = pytest.mark.promise("health")

@@ -16,14 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 
 from tandemmq.broker.admin.metric_table import METRICS, Kind
-from tandemmq.broker.admin.metrics import (
-    ROLES,
-    SAMPLES,
-    DestinationMetrics,
-    StatusCollector,
-    set_problems,
-    set_warnings,
-)
+from tandemmq.broker.admin.metrics import ROLES, SAMPLES, DestinationMetrics, StatusCollector
+from tandemmq.broker.admin.status import set_problems, set_warnings
 from tandemmq.broker.core.slices import ITEMS, at_once
 from tandemmq.broker.ha.states import Phase, Trouble
 from tandemmq.broker.process.loop_lag import LoopLag

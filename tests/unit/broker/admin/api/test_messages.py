@@ -247,7 +247,7 @@ def test_a_trial_stops_when_nobody_consumes(operator: Operator, clients: Clients
     dead = dead_letters(operator, clients, name, "a", "b")
     task = operator.change("POST", of(dead, "retry"), {"all": True, "canary": True, "canary_wait": 0.5})
     assert (task["state"], task["counts"]) == ("stopped", {"retried": 1})
-    assert "were not consumed in" in task["notes"][0]
+    assert "were not consumed within" in task["notes"][0]
 
 
 def test_after_trials_that_went_well_all_others_follow(operator: Operator, clients: Clients, name: str) -> None:

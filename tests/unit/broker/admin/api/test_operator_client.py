@@ -11,7 +11,7 @@ import pytest
 from tandemmq.broker.admin.answers import Answers
 from tandemmq.broker.admin.api import message_work
 from tandemmq.broker.admin.api.message_work import Choice, MessageWork
-from tandemmq.broker.admin.api.term import OperatorClient
+from tandemmq.broker.admin.api.operator_client import OperatorClient
 from tandemmq.broker.admin.callers import TOKEN_HOLDER
 from tandemmq.broker.core.commands import Ack, AckMode, Subscribe
 from tandemmq.broker.core.memory import Memory

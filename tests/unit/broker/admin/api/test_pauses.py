@@ -9,9 +9,10 @@ from typing import cast
 import pytest
 from aiohttp import web
 
-from tandemmq.broker.admin.api.destinations import Destinations, PauseRecord, Pauses
+from tandemmq.broker.admin.api.destinations import Destinations
 from tandemmq.broker.admin.api.endpoints import Call, Refused
 from tandemmq.broker.admin.api.parameters import Pausing
+from tandemmq.broker.admin.api.pauses import PauseRecord, Pauses
 from tandemmq.broker.admin.api.term import Term
 from tandemmq.broker.admin.callers import TOKEN_HOLDER
 from tandemmq.broker.admin.status import Report
