@@ -58,11 +58,13 @@ from tandemmq.broker.protocols.amqp.links import (
 )
 from tandemmq.broker.protocols.amqp.outcomes import acknowledged, command_of, error_of
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Error, Flow
-from tandemmq.broker.protocols.amqp.transfers import split
+from tandemmq.broker.protocols.amqp.transfers import Frames, whole
 from tandemmq.store.records.message import Destination
 
 # Links of one session have handles up to this.
 HANDLE_MAX: Final = 1_023
+# Frames of waiting deliveries that are made in one turn.
+SENT_FRAMES_MAX: Final = 256
 # Our window, in frames: sent again with each flow, so it never ends.
 WINDOW: Final = (1 << 31) - 1
 Link = InLink | OutLink
@@ -74,7 +76,7 @@ class Connected(Protocol):
     now: int
     frame_bytes_max: int  # of the client
     message_bytes_max: int
-    unsettled_max: int  # deliveries of one link that wait for its client
+    unsettled_max: int  # deliveries of one link that wait for its client, or for its window
     partial_bytes: int  # of deliveries that are not whole, in all sessions
     links: int  # of all sessions
 
@@ -102,6 +104,9 @@ class Connected(Protocol):
 
     def ask_for(self, link: OutLink) -> None:
         """Acknowledge what was written to the link, in the next turn."""
+
+    def go_on(self, channel: Channel) -> None:
+        """Have the channel send more of what waits, in the next turn."""
 
     def count_links(self, count: int, commands: list[Command]) -> None:
         """Count more or fewer links. Raises AmqpError if there are too many."""
@@ -131,9 +136,9 @@ class Channel:
         "_next_in",
         "_next_out",
         "_out_links",
-        "_pieces",
         "_unfinished",
         "_unsettled",
+        "_waiting",
         "_window",
         "is_ending",
         "number",
@@ -154,8 +159,8 @@ class Channel:
         self._names: set[tuple[str, bool]] = set()
         self._left: set[int] = set()  # handles that this side detached, and the client did not yet
         self._unsettled: dict[int, OutLink] = {}  # by delivery id, in order
-        # Frames that wait for the window; the last one of a delivery has its link.
-        self._pieces: deque[tuple[OutLink, bool, list[bytes | memoryview]]] = deque()
+        # Deliveries that wait for the window, with their tags. Of the first, some frames may be written.
+        self._waiting: deque[tuple[OutLink, int, Frames]] = deque()
         self._unfinished = 0  # answers that an end waits for
 
     @property
@@ -342,8 +347,8 @@ class Channel:
             self.scanned += len(link.unsettled)
             link.unsettled.clear()
             if link.waiting:
-                self.scanned += len(self._pieces)
-                self._pieces = deque([each for each in self._pieces if each[0] is not link])
+                self.scanned += len(self._waiting)
+                self._waiting = deque([each for each in self._waiting if each[0] is not link])
         self._connection.count_links(-1, [])
         return True
 
@@ -406,6 +411,9 @@ class Channel:
     def end(self, commands: list[Command], answer: Callable[[], None]) -> None:
         """End all links, and call ``answer`` when that holds."""
         links: list[Link] = [*self._in_links.values(), *self._out_links.values()]
+        self._waiting.clear()
+        for each in self._out_links.values():
+            each.waiting = 0
         self._unfinished = len(links) + 1
         for link in links:
             self._end_link(link, commands, partial(self._ended_one, answer))
@@ -425,7 +433,7 @@ class Channel:
         else:
             used = (self._next_out - flow.next_incoming_id) & UINT_MAX
             self._window = flow.incoming_window - used
-        self._send_waiting()
+        self.send_waiting()
         if flow.handle is None:
             if flow.echo:
                 self._connection.say(self.number, self._flow_of())
@@ -463,7 +471,13 @@ class Channel:
         return Grant(link.id, link.granted, is_drain=link.is_draining)
 
     def _room(self, link: OutLink) -> int:
-        return self._connection.unsettled_max - len(link.unsettled)
+        waiting = link.waiting if link.is_settled else len(link.unsettled)
+        return self._connection.unsettled_max - waiting
+
+    def _is_held(self, link: OutLink) -> bool:
+        """Return whether the client has credit that the engine does not have, and room for it again."""
+        is_held = link.tag >= link.granted and link.remaining > 0 and not link.is_drained
+        return is_held and self._room(link) >= (self._connection.unsettled_max + 1) // 2
 
     def nothing(self, link: OutLink) -> None:
         """End a drain: there are no more messages now."""
@@ -623,27 +637,21 @@ class Channel:
             message_format=message_format,
             settled=link.is_settled,
         )
-        frames = split(self.number, transfer, message_pieces, self._connection.frame_bytes_max)
-        if link.is_settled:
-            link.seen = tag
-        else:
+        if not link.is_settled:
             link.unsettled[id] = tag
             self._unsettled[id] = link
-        if self._pieces or self._window < len(frames):
+        connection = self._connection
+        frame = whole(self.number, transfer, message_pieces, connection.frame_bytes_max)
+        if frame is None or self._waiting or self._window <= 0:
             link.waiting += 1
-            for position, frame in enumerate(frames):
-                self._pieces.append((link, position == len(frames) - 1, frame))
-            self._send_waiting()
+            self._waiting.append((link, tag, Frames(transfer, message_pieces)))
+            self.send_waiting()
         else:
-            for frame in frames:
-                for piece in frame:
-                    self._connection.write(piece)
-            self._next_out = (self._next_out + len(frames)) & UINT_MAX
-            self._window -= len(frames)
-            link.delivery_count = (link.delivery_count + 1) & UINT_MAX
-        if link.is_settled:
-            link.written = link.written or tag
-            self._connection.ask_for(link)
+            for piece in frame:
+                connection.write(piece)
+            self._next_out = (self._next_out + 1) & UINT_MAX
+            self._window -= 1
+            self._written(link, tag)
         if tag >= link.granted:
             if link.remaining > 0 and self._room(link) > 0:
                 self._connection.ask(self._grant(link))
@@ -655,20 +663,37 @@ class Channel:
         link.tag = tag
         self._connection.ask(self._grant(link))
 
-    def _send_waiting(self) -> None:
-        """Send frames that wait, as many as the window of the client takes."""
-        pieces = self._pieces
-        while pieces and self._window > 0:
-            link, is_last, frame = pieces.popleft()
-            for piece in frame:
-                self._connection.write(piece)
+    def send_waiting(self) -> None:
+        """Send frames that wait, as many as the window of the client and one turn take."""
+        waiting, connection = self._waiting, self._connection
+        for _ in range(SENT_FRAMES_MAX):
+            if not waiting or self._window <= 0:
+                return
+            link, tag, frames = waiting[0]
+            for piece in frames.next(self.number, connection.frame_bytes_max):
+                connection.write(piece)
             self._next_out = (self._next_out + 1) & UINT_MAX
             self._window -= 1
-            if is_last:
-                link.waiting -= 1
-                link.delivery_count = (link.delivery_count + 1) & UINT_MAX
-                if link.is_drained and not link.waiting:
-                    self._answer_drain(link)
+            if not frames.is_over:
+                continue
+            waiting.popleft()
+            link.waiting -= 1
+            self._written(link, tag)
+            if link.is_settled and self._is_held(link):
+                connection.ask(self._grant(link))
+        if waiting and self._window > 0:
+            connection.go_on(self)
+
+    def _written(self, link: OutLink, tag: int) -> None:
+        """Note that all frames of a delivery were written: from now on it counts for the client, and a presettled one
+        is settled."""
+        link.delivery_count = (link.delivery_count + 1) & UINT_MAX
+        if link.is_settled:
+            link.seen = link.written_last = tag
+            link.written = link.written or tag
+            self._connection.ask_for(link)
+        if link.is_drained and not link.waiting:
+            self._answer_drain(link)
 
     def _disposition(self, disposition: schema.Disposition, commands: list[Command]) -> None:
         if not disposition.role:
@@ -691,8 +716,7 @@ class Channel:
         for link, (low, high) in covered.items():
             commands.append(command_of(link, low, high, link.default_outcome if state is None else state, receipt))
             link.seen = max(link.seen, high)
-            is_held = link.tag >= link.granted and link.remaining > 0
-            if is_held and len(link.unsettled) <= self._connection.unsettled_max // 2:
+            if self._is_held(link):
                 commands.append(self._grant(link))
 
     def _covered(self, first: int, last: int) -> dict[OutLink, tuple[int, int]]:

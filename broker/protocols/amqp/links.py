@@ -95,7 +95,7 @@ class OutLink:
 
     ``tag``: of the last delivery that the engine made; ``granted``: the tag up to which it may; ``remaining``: credit
     of the client for deliveries after ``tag``; ``delivery_count``: as both sides count; ``unsettled``: deliveries that
-    wait for the client; ``seen``: the last tag that it settled.
+    wait for the client; ``seen``: the last tag that it settled, or that was written presettled.
     """
 
     name: str
@@ -109,10 +109,12 @@ class OutLink:
     tag: int = 0
     granted: int = 0
     remaining: int = 0
-    waiting: int = 0  # deliveries that wait for the window of the session
+    waiting: int = 0  # deliveries of which not all frames were written
     unsettled: dict[int, int] = field(default_factory=dict)  # delivery id -> tag, in order
     seen: int = 0
-    written: int = 0  # first tag of presettled deliveries that the engine does not know as settled; 0: none
+    # Tags of presettled deliveries that were written, and that the engine does not know as settled; 0: none.
+    written: int = 0
+    written_last: int = 0
     is_draining: bool = False
     is_drained: bool = False  # the engine has no more; what waits for the window comes before the answer
     is_attached: bool = False

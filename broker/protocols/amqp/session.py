@@ -139,6 +139,7 @@ class AmqpSession(AmqpOutput):
         self._out_links: dict[str, tuple[OutLink, Channel]] = {}
         self._asked: deque[Command] = deque()
         self._written: deque[OutLink] = deque()  # links to which presettled deliveries were written
+        self._going_on: list[Channel] = []  # with frames to send in the next turn
         self._held_bytes = 0  # that the engine counts for sessions and links
         self._last_id = 0
         self._message_id_prefix = f"{broker_producer(connection_id)}:"
@@ -179,6 +180,9 @@ class AmqpSession(AmqpOutput):
             self.has_more = False
             return commands
         self.now = self._clock()
+        going_on, self._going_on = self._going_on, []
+        for channel in going_on:
+            channel.send_waiting()
         while self._written and len(commands) < COMMANDS_MAX:
             self._acknowledge_written(commands)
         while self._asked and len(commands) < COMMANDS_MAX:
@@ -196,7 +200,9 @@ class AmqpSession(AmqpOutput):
             forget_frames(failure)
             commands.append(ProtocolFailure(failure))
             self.end()
-        self.has_more = self._is_parsing and (is_stopped or bool(self._asked) or bool(self._written))
+        self.has_more = self._is_parsing and (
+            is_stopped or bool(self._asked) or bool(self._written) or bool(self._going_on)
+        )
         return commands
 
     def _understand(self, commands: list[Command]) -> bool:
@@ -447,6 +453,12 @@ class AmqpSession(AmqpOutput):
         self.has_more = True
         self.wake()
 
+    def go_on(self, channel: Channel) -> None:
+        if channel not in self._going_on:
+            self._going_on.append(channel)
+        self.has_more = True
+        self.wake()
+
     def _acknowledge_written(self, commands: list[Command]) -> None:
         link = self._written.popleft()
         if link.written:  # it may be in the list several times
@@ -585,6 +597,7 @@ class AmqpSession(AmqpOutput):
         self.partial_bytes = 0
         self._asked.clear()
         self._written.clear()
+        self._going_on.clear()
 
 
 def _wrong_header(header: bytes) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.commands import AckMode, ClientError, Undeliverable
-from tandemmq.broker.protocols.amqp import links, schema
+from tandemmq.broker.protocols.amqp import channel, links, schema
 from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED
 from tandemmq.broker.protocols.amqp.schema import (
     UINT_MAX,
@@ -190,6 +190,32 @@ def test_frames_are_as_long_as_the_client_takes_them(make: Make, writer: Client)
     assert body_of(b"".join(each.payload for each in heard)) == "x" * 2_000
 
 
+def test_frames_of_a_long_message_are_made_in_several_turns(make: Make, writer: Client) -> None:
+    wire = make()
+    wire.connect(max_frame_size=512)
+    wire.begin()
+    body = "x" * 500 * channel.SENT_FRAMES_MAX
+    writer.store(body, body_kind=BodyKind.TEXT)
+    wire.receiver()
+    id = next(iter(wire.client.subscriptions))
+    wire.session.deliver(id, 1, Message(ORDERS, "ID:x", body.encode(), BodyKind.TEXT), 0, AckMode.RANGE)
+    assert wire.session.has_more
+    wire.cutter.feed(wire.session.take())
+    first = 0
+    while wire.cutter.next_frame() is not None:
+        first += 1
+    assert first == channel.SENT_FRAMES_MAX
+    wire.vanish()
+    wire = make()
+    wire.connect(max_frame_size=512)
+    wire.begin()
+    wire.receiver()
+    flow = Flow(incoming_window=9_999, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=1)
+    heard = wire.say(flow)
+    assert len(heard) > channel.SENT_FRAMES_MAX
+    assert body_of(b"".join(each.payload for each in heard)) == body
+
+
 def test_the_window_counts_frames(make: Make, writer: Client) -> None:
     wire = make()
     wire.connect(max_frame_size=512)
@@ -302,6 +328,51 @@ def test_presettled_deliveries_are_gone_whatever_ends(
     assert len(wire.say(flow)) == 50
     wire.say(end)
     assert [body for body, _ in left(harness)] == [str(each) for each in range(50, 60)]
+
+
+@pytest.mark.parametrize("end", [schema.Detach(1, True), schema.End(), schema.Close(), None])
+def test_presettled_deliveries_that_wait_for_the_window_come_back(
+    come: Make, five: None, harness: Harness, end: Composite | None
+) -> None:
+    wire = come(window=2)
+    wire.receiver(mode=1)
+    assert received(wire.flow(1, 5, window=2)) == [0, 1]
+    if end is None:
+        wire.vanish()
+    else:
+        wire.say(end)
+    assert [body for body, _ in left(harness)] == ["2", "3", "4"]
+
+
+def test_presettled_deliveries_are_settled_when_the_window_lets_them_out(
+    come: Make, five: None, harness: Harness
+) -> None:
+    wire = come(window=2)
+    wire.receiver(mode=1)
+    wire.flow(1, 5, window=2)
+    assert received(wire.flow(None, None, window=2, next_incoming_id=2)) == [2, 3]
+    wire.vanish()
+    assert [body for body, _ in left(harness)] == ["4"]
+
+
+def test_a_presettled_delivery_is_settled_by_its_last_frame(make: Make, writer: Client, harness: Harness) -> None:
+    wire = make()
+    wire.connect(max_frame_size=512)
+    wire.begin(window=2)
+    writer.store("x" * 2_000, body_kind=BodyKind.TEXT)
+    wire.receiver(mode=1)
+    assert len(wire.flow(1, 1, window=2)) == 2
+    wire.say(schema.Detach(1, True))
+    assert [body for body, _ in left(harness)] == ["x" * 2_000]
+
+
+def test_presettled_deliveries_that_wait_are_bounded(come: Make, five: None, harness: Harness) -> None:
+    wire = come(window=0, limits=AmqpLimits("broker", unsettled_max=2))
+    wire.receiver(mode=1)
+    assert not wire.flow(1, 5, window=0)
+    other = harness.client().subscribe("all", ORDERS, AckMode.CLIENT, prefetch=1).turn()
+    assert other.bodies == ["2"]
+    assert received(wire.flow(None, None, window=9)) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("mode", [1, 2])
