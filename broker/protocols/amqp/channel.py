@@ -50,6 +50,7 @@ from tandemmq.broker.protocols.amqp.links import (
     answered_source,
     answered_target,
     check_attach,
+    plain_outcome,
     plain_source,
     plain_target,
     reading_of,
@@ -129,6 +130,7 @@ class Channel:
 
     __slots__ = (
         "_connection",
+        "_end_answer",
         "_in_links",
         "_left",
         "_names",
@@ -162,6 +164,7 @@ class Channel:
         # Deliveries that wait for the window, with their tags. Of the first, some frames may be written.
         self._waiting: deque[tuple[OutLink, int, Frames]] = deque()
         self._unfinished = 0  # answers that an end waits for
+        self._end_answer: Callable[[], None] | None = None
 
     @property
     def link_count(self) -> int:
@@ -236,6 +239,7 @@ class Channel:
             delivery_count=attach.initial_delivery_count or 0,
             temporary=temporary,
         )
+        link.presettled = Waiting(_nothing, partial(self._presettled_refused, link))
         self._in_links[attach.handle] = link
         self._names.add((attach.name, attach.role))
         done = partial(self._sender_attached, link, attach)
@@ -270,7 +274,7 @@ class Channel:
             connection.next_id(),
             is_settled=attach.snd_settle_mode == SETTLED,
             temporary=temporary,
-            default_outcome=attach.source.default_outcome,
+            default_outcome=plain_outcome(attach.source.default_outcome),
         )
         self._out_links[attach.handle] = link
         self._names.add((attach.name, attach.role))
@@ -360,37 +364,49 @@ class Channel:
         link: Link | None = self._in_links.get(handle) or self._out_links.get(handle)
         if link is None:
             raise _unattached(handle)
-        answer = partial(self._say_detach, handle, detach.closed, None)
         if link.temporary is None:
-            self._end_link(link, commands, answer)
+            self._end_link(link, commands, schema.Detach(handle, detach.closed))
             return
-        self._end_link(link, commands, _nothing, removes=False)
-        failed = partial(self._say_detach, handle, detach.closed)
-        commands.append(RemoveDestination(link.temporary, Waiting(answer, failed)))
+        self._end_link(link, commands, None, removes=False)
+        self._unfinished += 1
+        removed = partial(self._node_removed, handle, detach.closed)
+        commands.append(RemoveDestination(link.temporary, Waiting(partial(removed, None), removed)))
 
-    def _say_detach(self, handle: int, is_closed: bool, error: ClientError | None) -> None:
-        reason = None if error is None else error_of(error)
-        self._connection.say(self.number, schema.Detach(handle, is_closed, reason))
+    def _node_removed(self, handle: int, is_closed: bool, error: ClientError | None) -> None:
+        self._link_ended(schema.Detach(handle, is_closed, None if error is None else error_of(error)))
 
     def _end_link(
-        self, link: Link, commands: list[Command], answer: Callable[[], None], *, removes: bool = True
+        self, link: Link, commands: list[Command], answer: schema.Detach | None, *, removes: bool = True
     ) -> None:
-        """End a link for the broker, and call ``answer`` when all that it did holds. ``removes``: also its temporary
+        """End a link for the broker, and write ``answer`` when all that it did holds. ``removes``: also its temporary
         destination, as far as that has no other consumers."""
         self._forget(link)
+        self._unfinished += 1
         if removes and link.temporary is not None:
             self._remove(link.temporary)
+        ended = partial(self._link_ended, answer)
         if isinstance(link, OutLink):
             if link.written:
                 commands.append(acknowledged(link))
-            receipt = Waiting(answer, lambda error: answer())
-            commands.append(Unsubscribe(link.id, seen=link.seen, receipt=receipt))
+            commands.append(Unsubscribe(link.id, seen=link.seen, receipt=Waiting(ended, lambda error: ended())))
             return
-        commands.append(RemoveProducer(link.id))
+        removed = partial(self._producer_removed, link, ended)
+        commands.append(RemoveProducer(link.id, Waiting(removed, lambda error: removed())))
+
+    def _producer_removed(self, link: InLink, ended: Callable[[], None]) -> None:
+        """End a link of a client that sends, behind the answers to its attach and to its messages."""
         if link.unanswered:  # prove: amqp-detach-waits-for-outcomes "link.unanswered" -> "False"
-            link.on_idle = answer
+            link.on_idle = ended
         else:
-            answer()
+            ended()
+
+    def _link_ended(self, answer: schema.Detach | None) -> None:
+        """Write the answer to the end of a link, and that to the end of the session behind the last of them."""
+        if answer is not None and not self.is_ending:
+            self._connection.say(self.number, answer)
+        self._unfinished -= 1
+        if not self._unfinished and self._end_answer is not None:
+            self._end_answer()
 
     def _remove(self, temporary: Destination) -> None:
         """Have a temporary destination deleted; if it has other consumers, it ends with the connection."""
@@ -399,8 +415,7 @@ class Channel:
     def _fail_link(self, link: Link, error: Error, commands: list[Command]) -> None:
         """Detach a link because of its client's mistake."""
         self._left.add(link.handle)
-        answer = partial(self._connection.say, self.number, schema.Detach(link.handle, True, error))
-        self._end_link(link, commands, answer)
+        self._end_link(link, commands, schema.Detach(link.handle, True, error))
 
     def consumer_closed(self, link: OutLink, error: ClientError) -> None:
         """Detach a link whose subscription the broker ended."""
@@ -409,19 +424,16 @@ class Channel:
             self._connection.say(self.number, schema.Detach(link.handle, True, error_of(error)))
 
     def end(self, commands: list[Command], answer: Callable[[], None]) -> None:
-        """End all links, and call ``answer`` when that holds."""
+        """End all links, and call ``answer`` when that holds, behind the answers to detached links."""
         links: list[Link] = [*self._in_links.values(), *self._out_links.values()]
         self._waiting.clear()
         for each in self._out_links.values():
             each.waiting = 0
-        self._unfinished = len(links) + 1
         for link in links:
-            self._end_link(link, commands, partial(self._ended_one, answer))
-        self._ended_one(answer)
-
-    def _ended_one(self, answer: Callable[[], None]) -> None:
-        self._unfinished -= 1
-        if not self._unfinished:
+            self._end_link(link, commands, None)
+        if self._unfinished:
+            self._end_answer = answer
+        else:
             answer()
 
     # ---- flow
@@ -456,19 +468,28 @@ class Channel:
             link.remaining = flow.link_credit - behind
         link.is_draining = flow.drain
         link.is_drained = False
-        if flow.drain and link.remaining <= 0:
-            commands.append(self._grant(link))
-            self._answer_drain(link)
+        if flow.drain and (link.remaining <= 0 or self._room(link) <= 0):
+            # The engine may make deliveries until it has this: the answer counts them.
+            link.asked += 1
+            done = partial(self._granted, link)
+            commands.append(self._grant(link, Waiting(done, lambda error: done())))
             return
         commands.append(self._grant(link))
         if flow.echo and not flow.drain:
             self._connection.say(self.number, self._flow_of(link))
 
-    def _grant(self, link: OutLink) -> Grant:
+    def _granted(self, link: OutLink) -> None:
+        """Answer a drain for which there is no credit, or no room, unless the client gave more credit meanwhile."""
+        link.asked -= 1
+        is_unanswered = link.is_draining and not link.is_over and not self.is_ending
+        if is_unanswered and not link.asked and link.tag >= link.granted:
+            self._answer_drain(link)
+
+    def _grant(self, link: OutLink, receipt: Waiting | None = None) -> Grant:
         """Return the command for the credit of the client, or the next part of it, as far as its unsettled deliveries
         leave room."""
         link.granted = link.tag + max(min(link.remaining, self._room(link), GRANTED_MAX), 0)
-        return Grant(link.id, link.granted, is_drain=link.is_draining)
+        return Grant(link.id, link.granted, is_drain=link.is_draining, receipt=receipt)
 
     def _room(self, link: OutLink) -> int:
         waiting = link.waiting if link.is_settled else len(link.unsettled)
@@ -589,7 +610,7 @@ class Channel:
             self._top_up(link)
             return
         if partial.is_settled:
-            commands.append(Send(message, translate=incoming.translate))
+            commands.append(Send(message, None, link.presettled, incoming.translate))
             self._top_up(link)
             return
         # prove: amqp-accepts-after-the-store "link.unanswered += 1" -> "connection.accept(self.number, 0)"
@@ -614,6 +635,15 @@ class Channel:
             rejected = schema.Rejected(error_of(error))
             self._connection.settle(self.number, sent.delivery_id, sent.delivery_id, rejected, is_receiver=True)
         self._answered(sent.link)
+
+    def _presettled_refused(self, link: InLink, error: ClientError) -> None:
+        """Detach a link, because a message of it that has no outcome was refused."""
+        if link.is_over or self.is_ending:
+            return
+        commands: list[Command] = []
+        self._fail_link(link, error_of(error), commands)
+        for each in commands:
+            self._connection.ask(each)
 
     def _answered(self, link: InLink) -> None:
         link.unanswered -= 1
@@ -655,7 +685,7 @@ class Channel:
         if tag >= link.granted:
             if link.remaining > 0 and self._room(link) > 0:
                 self._connection.ask(self._grant(link))
-            elif link.is_draining:
+            elif link.is_draining and not link.asked:
                 self._answer_drain(link)
 
     def passed_over(self, link: OutLink, tag: int) -> None:

@@ -194,7 +194,9 @@ def test_a_long_binary_property_stays_encoded() -> None:
     assert (message.properties.get("p"), message.properties[NATIVE], message.body) == (None, True, long)
 
 
-@pytest.mark.parametrize("encoded", [bytes.fromhex("00800000000000000077"), b"\0\xa3\1x", b"\0\x80" + bytes(7) + b"\x75"])
+@pytest.mark.parametrize(
+    "encoded", [bytes.fromhex("00800000000000000077"), b"\0\xa3\1x", b"\0\x80" + bytes(7) + b"\x75"]
+)
 def test_a_section_without_a_value_is_damaged(encoded: bytes) -> None:
     with pytest.raises(AmqpError) as caught:
         taken(encoded)

@@ -10,7 +10,9 @@ import pytest
 
 from tandemmq.broker.core.commands import AckMode, ClientError, Undeliverable
 from tandemmq.broker.protocols.amqp import channel, links, schema
-from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED
+from tandemmq.broker.protocols.amqp.codec import write_composite
+from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED, RESOURCE_LIMIT
+from tandemmq.broker.protocols.amqp.frames import frame_of
 from tandemmq.broker.protocols.amqp.schema import (
     UINT_MAX,
     Accepted,
@@ -278,6 +280,31 @@ def test_the_default_outcome_counts_without_another(come: Make, five: None, harn
     assert left(harness)[0] == ("0", 1)
 
 
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (Accepted(), Accepted()),
+        (Released(), Released()),
+        (Rejected(schema.Error("app:bad", "why")), Rejected()),
+        (Modified(True, False, {Symbol("k"): "v"}), Modified(True, False)),
+        (schema.Received(0, 0), None),
+    ],
+)
+def test_a_default_outcome_is_kept_without_what_it_carries(come: Make, five: None, given: Any, kept: Any) -> None:
+    wire = come()
+    (attach,) = wire.receiver(default_outcome=given)
+    assert attach.source.default_outcome == kept
+    ((link, _),) = wire.session._out_links.values()
+    assert link.default_outcome == kept
+
+
+def test_the_default_outcome_rejected_makes_dead_letters(come: Make, five: None, harness: Harness) -> None:
+    wire = come()
+    wire.receiver(credit=1, default_outcome=Rejected())
+    wire.dispose(0, None)
+    assert harness.client().subscribe("d", DLQ, AckMode.CLIENT).turn().bodies == ["0"]
+
+
 def test_outcomes_of_several_links_in_one_disposition(come: Make, five: None, harness: Harness) -> None:
     wire = come()
     wire.receiver(credit=1)
@@ -398,6 +425,30 @@ def test_unsettled_deliveries_are_bounded(come: Make, five: None) -> None:
     assert received(wire.dispose(1, Accepted(), last=2)) == [3, 4]
 
 
+def test_a_drain_at_the_limit_of_unsettled_deliveries_is_answered(come: Make, five: None) -> None:
+    wire = come(limits=AmqpLimits("broker", unsettled_max=2))
+    assert received(wire.receiver(credit=2)) == [0, 1]
+    (flow,) = wire.flow(1, 9, delivery_count=2, next_incoming_id=2, drain=True)
+    assert (flow.drain, flow.link_credit, flow.delivery_count) == (True, 0, 11)
+    assert not wire.dispose(0, Accepted(), last=1)
+    assert received(wire.flow(1, 9, delivery_count=11, next_incoming_id=2)) == [2, 3]
+
+
+def test_a_drain_that_takes_credit_back_is_answered_when_the_engine_knows(come: Make, harness: Harness) -> None:
+    wire = come()
+    wire.receiver(credit=5)
+    flow = Flow(incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=0, drain=True)
+    commands = wire.session.receive(frame_of(0, write_composite(flow)))
+    harness.client().store("meanwhile", body_kind=BodyKind.TEXT)
+    assert received(wire.all_of(Transfer)) == [0]
+    for command in commands:
+        wire.engine.handle(wire, command)
+    (answer,) = wire.all_of(Flow)
+    assert (answer.drain, answer.link_credit, answer.delivery_count) == (True, 0, 1)
+    harness.client().store("later", body_kind=BodyKind.TEXT)
+    assert not wire.heard()
+
+
 # ---- browsers
 
 
@@ -443,6 +494,22 @@ def test_a_receiver_that_is_not_served_is_refused_by_name(come: Make, source: di
     attach, detach = wire.receiver(**source)
     assert attach.source is None
     assert (detach.closed, detach.error.condition) == (True, condition)
+
+
+@pytest.mark.parametrize("role", [True, False])
+def test_a_link_name_is_bounded(come: Make, role: bool) -> None:
+    wire = come()
+    for length in (links.NAME_CHARACTERS_MAX, links.NAME_CHARACTERS_MAX + 1):
+        attach = schema.Attach(
+            name="n" * length,
+            handle=length % 2,
+            role=role,
+            source=schema.Source(address="q"),
+            target=schema.Target(address="q"),
+        )
+        detaches = [each.performative for each in wire.say(attach)[1:] if isinstance(each.performative, schema.Detach)]
+    (detach,) = detaches
+    assert detach.error.condition == RESOURCE_LIMIT
 
 
 def test_a_link_name_is_used_once(come: Make) -> None:
