@@ -33,13 +33,14 @@ class Granting(Part):
         self._acknowledger = acknowledger
 
     def grant(self, client: Client, command: Grant) -> None:
-        """Deliver up to the limit; with ``is_drain``, end what is left of the grant."""
+        """Set the limit, send the receipt, and deliver up to it; with ``is_drain``, end what is left of the grant."""
         subscription = client.subscriptions.get(command.id)
-        client.send_receipt(command.receipt)
         if subscription is None or not subscription.is_pull:
+            client.send_receipt(command.receipt)
             return
         subscription.pulled = number = subscription.pulled + 1  # a drain before it has ended
         subscription.credit = max(0, command.limit - subscription.tag)
+        client.send_receipt(command.receipt)  # what is delivered from now on is of this grant
         self._acknowledger.go_on(subscription)
         if command.is_drain and not self._dispatcher.browsing.is_under_way(subscription):
             self._end_drain(subscription, number, 0)  # a browser has its own end

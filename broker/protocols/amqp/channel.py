@@ -50,6 +50,7 @@ from tandemmq.broker.protocols.amqp.links import (
     answered_source,
     answered_target,
     check_attach,
+    plain_outcome,
     plain_source,
     plain_target,
     reading_of,
@@ -58,11 +59,13 @@ from tandemmq.broker.protocols.amqp.links import (
 )
 from tandemmq.broker.protocols.amqp.outcomes import acknowledged, command_of, error_of
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Error, Flow
-from tandemmq.broker.protocols.amqp.transfers import split
+from tandemmq.broker.protocols.amqp.transfers import Frames, whole
 from tandemmq.store.records.message import Destination
 
 # Links of one session have handles up to this.
 HANDLE_MAX: Final = 1_023
+# Frames of waiting deliveries that are made in one turn.
+SENT_FRAMES_MAX: Final = 256
 # Our window, in frames: sent again with each flow, so it never ends.
 WINDOW: Final = (1 << 31) - 1
 Link = InLink | OutLink
@@ -74,7 +77,7 @@ class Connected(Protocol):
     now: int
     frame_bytes_max: int  # of the client
     message_bytes_max: int
-    unsettled_max: int  # deliveries of one link that wait for its client
+    unsettled_max: int  # deliveries of one link that wait for its client, or for its window
     partial_bytes: int  # of deliveries that are not whole, in all sessions
     links: int  # of all sessions
 
@@ -103,6 +106,9 @@ class Connected(Protocol):
     def ask_for(self, link: OutLink) -> None:
         """Acknowledge what was written to the link, in the next turn."""
 
+    def go_on(self, channel: Channel) -> None:
+        """Have the channel send more of what waits, in the next turn."""
+
     def count_links(self, count: int, commands: list[Command]) -> None:
         """Count more or fewer links. Raises AmqpError if there are too many."""
 
@@ -124,6 +130,7 @@ class Channel:
 
     __slots__ = (
         "_connection",
+        "_end_answer",
         "_in_links",
         "_left",
         "_names",
@@ -131,9 +138,9 @@ class Channel:
         "_next_in",
         "_next_out",
         "_out_links",
-        "_pieces",
         "_unfinished",
         "_unsettled",
+        "_waiting",
         "_window",
         "is_ending",
         "number",
@@ -154,9 +161,10 @@ class Channel:
         self._names: set[tuple[str, bool]] = set()
         self._left: set[int] = set()  # handles that this side detached, and the client did not yet
         self._unsettled: dict[int, OutLink] = {}  # by delivery id, in order
-        # Frames that wait for the window; the last one of a delivery has its link.
-        self._pieces: deque[tuple[OutLink, bool, list[bytes | memoryview]]] = deque()
+        # Deliveries that wait for the window, with their tags. Of the first, some frames may be written.
+        self._waiting: deque[tuple[OutLink, int, Frames]] = deque()
         self._unfinished = 0  # answers that an end waits for
+        self._end_answer: Callable[[], None] | None = None
 
     @property
     def link_count(self) -> int:
@@ -231,6 +239,7 @@ class Channel:
             delivery_count=attach.initial_delivery_count or 0,
             temporary=temporary,
         )
+        link.presettled = Waiting(_nothing, partial(self._presettled_refused, link))
         self._in_links[attach.handle] = link
         self._names.add((attach.name, attach.role))
         done = partial(self._sender_attached, link, attach)
@@ -265,7 +274,7 @@ class Channel:
             connection.next_id(),
             is_settled=attach.snd_settle_mode == SETTLED,
             temporary=temporary,
-            default_outcome=attach.source.default_outcome,
+            default_outcome=plain_outcome(attach.source.default_outcome),
         )
         self._out_links[attach.handle] = link
         self._names.add((attach.name, attach.role))
@@ -342,8 +351,8 @@ class Channel:
             self.scanned += len(link.unsettled)
             link.unsettled.clear()
             if link.waiting:
-                self.scanned += len(self._pieces)
-                self._pieces = deque([each for each in self._pieces if each[0] is not link])
+                self.scanned += len(self._waiting)
+                self._waiting = deque([each for each in self._waiting if each[0] is not link])
         self._connection.count_links(-1, [])
         return True
 
@@ -355,37 +364,49 @@ class Channel:
         link: Link | None = self._in_links.get(handle) or self._out_links.get(handle)
         if link is None:
             raise _unattached(handle)
-        answer = partial(self._say_detach, handle, detach.closed, None)
         if link.temporary is None:
-            self._end_link(link, commands, answer)
+            self._end_link(link, commands, schema.Detach(handle, detach.closed))
             return
-        self._end_link(link, commands, _nothing, removes=False)
-        failed = partial(self._say_detach, handle, detach.closed)
-        commands.append(RemoveDestination(link.temporary, Waiting(answer, failed)))
+        self._end_link(link, commands, None, removes=False)
+        self._unfinished += 1
+        removed = partial(self._node_removed, handle, detach.closed)
+        commands.append(RemoveDestination(link.temporary, Waiting(partial(removed, None), removed)))
 
-    def _say_detach(self, handle: int, is_closed: bool, error: ClientError | None) -> None:
-        reason = None if error is None else error_of(error)
-        self._connection.say(self.number, schema.Detach(handle, is_closed, reason))
+    def _node_removed(self, handle: int, is_closed: bool, error: ClientError | None) -> None:
+        self._link_ended(schema.Detach(handle, is_closed, None if error is None else error_of(error)))
 
     def _end_link(
-        self, link: Link, commands: list[Command], answer: Callable[[], None], *, removes: bool = True
+        self, link: Link, commands: list[Command], answer: schema.Detach | None, *, removes: bool = True
     ) -> None:
-        """End a link for the broker, and call ``answer`` when all that it did holds. ``removes``: also its temporary
+        """End a link for the broker, and write ``answer`` when all that it did holds. ``removes``: also its temporary
         destination, as far as that has no other consumers."""
         self._forget(link)
+        self._unfinished += 1
         if removes and link.temporary is not None:
             self._remove(link.temporary)
+        ended = partial(self._link_ended, answer)
         if isinstance(link, OutLink):
             if link.written:
                 commands.append(acknowledged(link))
-            receipt = Waiting(answer, lambda error: answer())
-            commands.append(Unsubscribe(link.id, seen=link.seen, receipt=receipt))
+            commands.append(Unsubscribe(link.id, seen=link.seen, receipt=Waiting(ended, lambda error: ended())))
             return
-        commands.append(RemoveProducer(link.id))
+        removed = partial(self._producer_removed, link, ended)
+        commands.append(RemoveProducer(link.id, Waiting(removed, lambda error: removed())))
+
+    def _producer_removed(self, link: InLink, ended: Callable[[], None]) -> None:
+        """End a link of a client that sends, behind the answers to its attach and to its messages."""
         if link.unanswered:  # prove: amqp-detach-waits-for-outcomes "link.unanswered" -> "False"
-            link.on_idle = answer
+            link.on_idle = ended
         else:
-            answer()
+            ended()
+
+    def _link_ended(self, answer: schema.Detach | None) -> None:
+        """Write the answer to the end of a link, and that to the end of the session behind the last of them."""
+        if answer is not None and not self.is_ending:
+            self._connection.say(self.number, answer)
+        self._unfinished -= 1
+        if not self._unfinished and self._end_answer is not None:
+            self._end_answer()
 
     def _remove(self, temporary: Destination) -> None:
         """Have a temporary destination deleted; if it has other consumers, it ends with the connection."""
@@ -394,8 +415,7 @@ class Channel:
     def _fail_link(self, link: Link, error: Error, commands: list[Command]) -> None:
         """Detach a link because of its client's mistake."""
         self._left.add(link.handle)
-        answer = partial(self._connection.say, self.number, schema.Detach(link.handle, True, error))
-        self._end_link(link, commands, answer)
+        self._end_link(link, commands, schema.Detach(link.handle, True, error))
 
     def consumer_closed(self, link: OutLink, error: ClientError) -> None:
         """Detach a link whose subscription the broker ended."""
@@ -404,16 +424,16 @@ class Channel:
             self._connection.say(self.number, schema.Detach(link.handle, True, error_of(error)))
 
     def end(self, commands: list[Command], answer: Callable[[], None]) -> None:
-        """End all links, and call ``answer`` when that holds."""
+        """End all links, and call ``answer`` when that holds, behind the answers to detached links."""
         links: list[Link] = [*self._in_links.values(), *self._out_links.values()]
-        self._unfinished = len(links) + 1
+        self._waiting.clear()
+        for each in self._out_links.values():
+            each.waiting = 0
         for link in links:
-            self._end_link(link, commands, partial(self._ended_one, answer))
-        self._ended_one(answer)
-
-    def _ended_one(self, answer: Callable[[], None]) -> None:
-        self._unfinished -= 1
-        if not self._unfinished:
+            self._end_link(link, commands, None)
+        if self._unfinished:
+            self._end_answer = answer
+        else:
             answer()
 
     # ---- flow
@@ -425,7 +445,7 @@ class Channel:
         else:
             used = (self._next_out - flow.next_incoming_id) & UINT_MAX
             self._window = flow.incoming_window - used
-        self._send_waiting()
+        self.send_waiting()
         if flow.handle is None:
             if flow.echo:
                 self._connection.say(self.number, self._flow_of())
@@ -448,22 +468,37 @@ class Channel:
             link.remaining = flow.link_credit - behind
         link.is_draining = flow.drain
         link.is_drained = False
-        if flow.drain and link.remaining <= 0:
-            commands.append(self._grant(link))
-            self._answer_drain(link)
+        if flow.drain and (link.remaining <= 0 or self._room(link) <= 0):
+            # The engine may make deliveries until it has this: the answer counts them.
+            link.asked += 1
+            done = partial(self._granted, link)
+            commands.append(self._grant(link, Waiting(done, lambda error: done())))
             return
         commands.append(self._grant(link))
         if flow.echo and not flow.drain:
             self._connection.say(self.number, self._flow_of(link))
 
-    def _grant(self, link: OutLink) -> Grant:
+    def _granted(self, link: OutLink) -> None:
+        """Answer a drain for which there is no credit, or no room, unless the client gave more credit meanwhile."""
+        link.asked -= 1
+        is_unanswered = link.is_draining and not link.is_over and not self.is_ending
+        if is_unanswered and not link.asked and link.tag >= link.granted:
+            self._answer_drain(link)
+
+    def _grant(self, link: OutLink, receipt: Waiting | None = None) -> Grant:
         """Return the command for the credit of the client, or the next part of it, as far as its unsettled deliveries
         leave room."""
         link.granted = link.tag + max(min(link.remaining, self._room(link), GRANTED_MAX), 0)
-        return Grant(link.id, link.granted, is_drain=link.is_draining)
+        return Grant(link.id, link.granted, is_drain=link.is_draining, receipt=receipt)
 
     def _room(self, link: OutLink) -> int:
-        return self._connection.unsettled_max - len(link.unsettled)
+        waiting = link.waiting if link.is_settled else len(link.unsettled)
+        return self._connection.unsettled_max - waiting
+
+    def _is_held(self, link: OutLink) -> bool:
+        """Return whether the client has credit that the engine does not have, and room for it again."""
+        is_held = link.tag >= link.granted and link.remaining > 0 and not link.is_drained
+        return is_held and self._room(link) >= (self._connection.unsettled_max + 1) // 2
 
     def nothing(self, link: OutLink) -> None:
         """End a drain: there are no more messages now."""
@@ -575,7 +610,7 @@ class Channel:
             self._top_up(link)
             return
         if partial.is_settled:
-            commands.append(Send(message, translate=incoming.translate))
+            commands.append(Send(message, None, link.presettled, incoming.translate))
             self._top_up(link)
             return
         # prove: amqp-accepts-after-the-store "link.unanswered += 1" -> "connection.accept(self.number, 0)"
@@ -601,6 +636,15 @@ class Channel:
             self._connection.settle(self.number, sent.delivery_id, sent.delivery_id, rejected, is_receiver=True)
         self._answered(sent.link)
 
+    def _presettled_refused(self, link: InLink, error: ClientError) -> None:
+        """Detach a link, because a message of it that has no outcome was refused."""
+        if link.is_over or self.is_ending:
+            return
+        commands: list[Command] = []
+        self._fail_link(link, error_of(error), commands)
+        for each in commands:
+            self._connection.ask(each)
+
     def _answered(self, link: InLink) -> None:
         link.unanswered -= 1
         if not link.unanswered and link.on_idle is not None:
@@ -623,31 +667,25 @@ class Channel:
             message_format=message_format,
             settled=link.is_settled,
         )
-        frames = split(self.number, transfer, message_pieces, self._connection.frame_bytes_max)
-        if link.is_settled:
-            link.seen = tag
-        else:
+        if not link.is_settled:
             link.unsettled[id] = tag
             self._unsettled[id] = link
-        if self._pieces or self._window < len(frames):
+        connection = self._connection
+        frame = whole(self.number, transfer, message_pieces, connection.frame_bytes_max)
+        if frame is None or self._waiting or self._window <= 0:
             link.waiting += 1
-            for position, frame in enumerate(frames):
-                self._pieces.append((link, position == len(frames) - 1, frame))
-            self._send_waiting()
+            self._waiting.append((link, tag, Frames(transfer, message_pieces)))
+            self.send_waiting()
         else:
-            for frame in frames:
-                for piece in frame:
-                    self._connection.write(piece)
-            self._next_out = (self._next_out + len(frames)) & UINT_MAX
-            self._window -= len(frames)
-            link.delivery_count = (link.delivery_count + 1) & UINT_MAX
-        if link.is_settled:
-            link.written = link.written or tag
-            self._connection.ask_for(link)
+            for piece in frame:
+                connection.write(piece)
+            self._next_out = (self._next_out + 1) & UINT_MAX
+            self._window -= 1
+            self._written(link, tag)
         if tag >= link.granted:
             if link.remaining > 0 and self._room(link) > 0:
                 self._connection.ask(self._grant(link))
-            elif link.is_draining:
+            elif link.is_draining and not link.asked:
                 self._answer_drain(link)
 
     def passed_over(self, link: OutLink, tag: int) -> None:
@@ -655,20 +693,37 @@ class Channel:
         link.tag = tag
         self._connection.ask(self._grant(link))
 
-    def _send_waiting(self) -> None:
-        """Send frames that wait, as many as the window of the client takes."""
-        pieces = self._pieces
-        while pieces and self._window > 0:
-            link, is_last, frame = pieces.popleft()
-            for piece in frame:
-                self._connection.write(piece)
+    def send_waiting(self) -> None:
+        """Send frames that wait, as many as the window of the client and one turn take."""
+        waiting, connection = self._waiting, self._connection
+        for _ in range(SENT_FRAMES_MAX):
+            if not waiting or self._window <= 0:
+                return
+            link, tag, frames = waiting[0]
+            for piece in frames.next(self.number, connection.frame_bytes_max):
+                connection.write(piece)
             self._next_out = (self._next_out + 1) & UINT_MAX
             self._window -= 1
-            if is_last:
-                link.waiting -= 1
-                link.delivery_count = (link.delivery_count + 1) & UINT_MAX
-                if link.is_drained and not link.waiting:
-                    self._answer_drain(link)
+            if not frames.is_over:
+                continue
+            waiting.popleft()
+            link.waiting -= 1
+            self._written(link, tag)
+            if link.is_settled and self._is_held(link):
+                connection.ask(self._grant(link))
+        if waiting and self._window > 0:
+            connection.go_on(self)
+
+    def _written(self, link: OutLink, tag: int) -> None:
+        """Note that all frames of a delivery were written: from now on it counts for the client, and a presettled one
+        is settled."""
+        link.delivery_count = (link.delivery_count + 1) & UINT_MAX
+        if link.is_settled:
+            link.seen = link.written_last = tag
+            link.written = link.written or tag
+            self._connection.ask_for(link)
+        if link.is_drained and not link.waiting:
+            self._answer_drain(link)
 
     def _disposition(self, disposition: schema.Disposition, commands: list[Command]) -> None:
         if not disposition.role:
@@ -691,8 +746,7 @@ class Channel:
         for link, (low, high) in covered.items():
             commands.append(command_of(link, low, high, link.default_outcome if state is None else state, receipt))
             link.seen = max(link.seen, high)
-            is_held = link.tag >= link.granted and link.remaining > 0
-            if is_held and len(link.unsettled) <= self._connection.unsettled_max // 2:
+            if self._is_held(link):
                 commands.append(self._grant(link))
 
     def _covered(self, first: int, last: int) -> dict[OutLink, tuple[int, int]]:

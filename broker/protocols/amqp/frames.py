@@ -78,6 +78,10 @@ class FrameCutter:
             return None
         return Frame(type, channel, self._take(size)[start:], size)
 
+    def put_back(self, frame: Frame) -> None:
+        """Have the frame that was returned last come again. No bytes were fed since."""
+        self._start -= frame.size
+
     def _take(self, count: int) -> bytes:
         start = self._start
         self._start = start + count

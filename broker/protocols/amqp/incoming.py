@@ -56,6 +56,9 @@ ENVELOPE_BYTES_MAX: Final = 1 << 20
 PROPERTIES_MAX: Final = 1_000
 # Longest map that is stored as a map; a longer one stays encoded.
 MAP_BYTES_MAX: Final = 64 * 1024
+# Longest binary value that becomes a text; a message with a longer one stays encoded.
+BINARY_BYTES_MAX: Final = 4_096
+_PRINTABLE: Final = {each: f"\\x{each:02X}" for each in range(256) if not 0x20 <= each < 0x7F or each == 0x5C}
 # Longest body that is copied, and checked for UTF-8, on the event loop.
 QUICK_BYTES_MAX: Final = 1 << 20
 PRIORITY_MAX: Final = 9
@@ -98,6 +101,7 @@ class Incoming:
         self._now = now
         self.translate: Callable[[], None] | None = None  # sets a long body, on any thread
         self._to: Any = None
+        self._has_time = False  # of delivery
         self.is_exact = True
         self.properties: dict[str, PropertyValue] = {}
         self.sections = scan(encoded)
@@ -186,7 +190,8 @@ class Incoming:
             raise DecodeError(f"the annotation {key} is not a number")
         if key == _DELIVERY_TIME:
             value = int(value) - self._now
-        elif SCHEDULED_DELAY in self.properties:
+            self._has_time = True
+        elif self._has_time:
             return
         self.properties.pop(SCHEDULED_DELAY, None)
         if 0 < value <= TIME_MAX:
@@ -364,8 +369,8 @@ def mapped(value: Any) -> PropertyValue:
         found = Long(value)
     elif kind is Uuid:
         found = uuid_text(value)
-    elif kind is bytes:
-        found = _printable(value)
+    elif kind is bytes and len(value) <= BINARY_BYTES_MAX:
+        found = value.decode("latin-1").translate(_PRINTABLE)
     elif kind is list:
         found = [mapped(each) for each in value]
     elif kind is dict and all(isinstance(key, str) and has_room_for(key) for key in value):
@@ -373,10 +378,6 @@ def mapped(value: Any) -> PropertyValue:
     else:
         raise _Lossy
     return found
-
-
-def _printable(value: bytes) -> str:
-    return "".join([chr(each) if 0x20 <= each < 0x7F and each != 0x5C else f"\\x{each:02X}" for each in value])
 
 
 def uuid_text(value: bytes) -> str:

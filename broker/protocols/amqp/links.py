@@ -14,8 +14,17 @@ from typing import Any, Final
 from tandemmq.broker.core.commands import ClientError
 from tandemmq.broker.protocols.amqp.addresses import address_of, destination_of
 from tandemmq.broker.protocols.amqp.codec import code_of
-from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, AmqpError, Scope, not_implemented
-from tandemmq.broker.protocols.amqp.schema import Accepted, Attach, Coordinator, Modified, Released, Source, Target
+from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT, AmqpError, Scope, not_implemented
+from tandemmq.broker.protocols.amqp.schema import (
+    Accepted,
+    Attach,
+    Coordinator,
+    Modified,
+    Rejected,
+    Released,
+    Source,
+    Target,
+)
 from tandemmq.broker.protocols.amqp.types import Described, Symbol, ULong
 from tandemmq.store.records.message import Destination, DestinationKind
 
@@ -28,6 +37,9 @@ CREDIT_LOW: Final = 150
 UNSETTLED_MAX: Final = 10_000
 # Deliveries that the engine makes in one step, whatever credit the client grants: each is encoded on the event loop.
 GRANTED_MAX: Final = 128
+
+# Limit of the characters of a link name, which is kept as long as its link.
+NAME_CHARACTERS_MAX: Final = 1_024
 
 SETTLED: Final = 1  # of snd-settle-mode
 _SELECTOR: Final = "apache.org:selector-filter:string"
@@ -86,6 +98,7 @@ class InLink:
     is_over: bool = False
     temporary: Destination | None = None
     partial: Partial | None = None
+    presettled: Waiting | None = None  # receipt of its presettled messages
     on_idle: Callable[[], None] | None = None  # called when nothing is unanswered
 
 
@@ -95,7 +108,7 @@ class OutLink:
 
     ``tag``: of the last delivery that the engine made; ``granted``: the tag up to which it may; ``remaining``: credit
     of the client for deliveries after ``tag``; ``delivery_count``: as both sides count; ``unsettled``: deliveries that
-    wait for the client; ``seen``: the last tag that it settled.
+    wait for the client; ``seen``: the last tag that it settled, or that was written presettled.
     """
 
     name: str
@@ -109,11 +122,14 @@ class OutLink:
     tag: int = 0
     granted: int = 0
     remaining: int = 0
-    waiting: int = 0  # deliveries that wait for the window of the session
+    waiting: int = 0  # deliveries of which not all frames were written
     unsettled: dict[int, int] = field(default_factory=dict)  # delivery id -> tag, in order
     seen: int = 0
-    written: int = 0  # first tag of presettled deliveries that the engine does not know as settled; 0: none
+    # Tags of presettled deliveries that were written, and that the engine does not know as settled; 0: none.
+    written: int = 0
+    written_last: int = 0
     is_draining: bool = False
+    asked: int = 0  # grants whose receipt answers a drain
     is_drained: bool = False  # the engine has no more; what waits for the window comes before the answer
     is_attached: bool = False
     is_over: bool = False
@@ -132,7 +148,10 @@ class Reading:
 
 
 def check_attach(attach: Attach) -> None:
-    """Raise AmqpError for a link of a kind that is not served."""
+    """Raise AmqpError for a link of a kind that is not served, and for one with a long name."""
+    if len(attach.name) > NAME_CHARACTERS_MAX:
+        text = f"the name of a link has {NAME_CHARACTERS_MAX} characters at most"
+        raise AmqpError(RESOURCE_LIMIT, text, Scope.LINK)
     if isinstance(attach.target, Coordinator):
         raise not_implemented("transactions")
     terminus = attach.source if attach.role else attach.target
@@ -207,7 +226,7 @@ def answered_source(attach: Attach, reading: Reading, temporary: Destination | N
         dynamic_node_properties=None if temporary is None else _DELETED_ON_CLOSE,
         distribution_mode=_COPY if reading.is_browser else None,
         filter=reading.filter,
-        default_outcome=_plain_outcome(source.default_outcome),
+        default_outcome=plain_outcome(source.default_outcome),
         outcomes=source.outcomes,
         capabilities=(_CAPABILITIES[reading.destination.kind],),
     )
@@ -242,8 +261,10 @@ def _plain_address(address: Any) -> str | None:
     return str(address) if isinstance(address, str) else None
 
 
-def _plain_outcome(outcome: Any) -> Any:
-    """Return the default outcome, without annotations."""
+def plain_outcome(outcome: Any) -> Any:
+    """Return the default outcome, without annotations and without an error."""
     if isinstance(outcome, Modified):
         return Modified(outcome.delivery_failed, outcome.undeliverable_here)
+    if isinstance(outcome, Rejected):
+        return Rejected()
     return outcome if isinstance(outcome, Accepted | Released) else None

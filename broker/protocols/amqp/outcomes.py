@@ -14,7 +14,7 @@ from tandemmq.broker.protocols.amqp.schema import Error
 def acknowledged(link: OutLink) -> Ack:
     """Return the command for presettled deliveries that were written."""
     first, link.written = link.written, 0
-    return Ack(link.id, link.tag, first=first)
+    return Ack(link.id, link.written_last, first=first)
 
 
 def command_of(link: OutLink, first: int, last: int, state: Any, receipt: Waiting | None) -> Command:

@@ -41,6 +41,7 @@ _JMS_KINDS: Final = {
     DestinationKind.TEMP_QUEUE: 2,
     DestinationKind.TEMP_TOPIC: 3,
 }
+UBYTE_MAX: Final = 0xFF
 _DATA: Final = b"\0\x53\x75\xb0"
 _VALUE: Final = b"\0\x53\x77"
 _SIZE: Final = struct.Struct(">I")
@@ -108,7 +109,7 @@ def _header(message: Message, properties: dict[str, PropertyValue], redeliveries
     if message.persistent:
         found.durable = True
     if message.priority != incoming.DEFAULT_PRIORITY:
-        found.priority = message.priority
+        found.priority = min(max(message.priority, 0), UBYTE_MAX)
     if message.expiration:
         found.ttl = min(max(message.expiration - now, 1), UINT_MAX)
     if redeliveries:
@@ -131,9 +132,10 @@ def _native(header: Header | None, encoded: bytes) -> list[bytes]:
                 start = section.start
                 break
             start = section.stop
-    except AmqpError as error:
-        raise Undeliverable(error.text) from None
-    return [*([] if header is None else [write_composite(header)]), encoded[start:] if start else encoded]
+        head = [] if header is None else [write_composite(header)]
+    except (AmqpError, ValueError) as error:
+        raise Undeliverable(str(error)) from None
+    return [*head, encoded[start:] if start else encoded]
 
 
 def _keep_priority(header: Header | None, encoded: bytes) -> None:

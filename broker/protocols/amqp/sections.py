@@ -48,6 +48,8 @@ def scan(encoded: bytes) -> list[Section]:
             reader.at = start + 1
             code = code_of_section(reader)
         value = reader.at
+        if value >= len(encoded):
+            raise DecodeError("a section of the message has no value")
         if encoded[value] == _DESCRIBED and code == VALUE:
             _skip_described(reader)
         else:

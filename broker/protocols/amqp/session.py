@@ -6,7 +6,8 @@
     incoming  message of the client      outgoing  message to the client
 
 Promises: ``receive`` never raises, whatever arrives; after a fatal failure or close nothing more is parsed. Frames that
-a client sends before it has its answer (Qpid JMS and Proton do) wait until the login, or the open, is accepted.
+a client sends before it has its answer (Qpid JMS and Proton do) wait until the login, or the open, is accepted. Frames
+on a channel whose session the client ended wait until this side has ended it.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ CHANNEL_MAX: Final = 1_023
 LINKS_MAX: Final = 4_096
 # Limit of values in a performative, nested ones included.
 PERFORMATIVE_VALUES_MAX: Final = 2_000
+# Limit of what a client sends before its login, its open, or an end whose channel it uses again, is answered.
+WAITING_BYTES_MAX: Final = 64 * 1024
 # Frames and looked-at deliveries in one turn.
 FRAMES_MAX: Final = 256
 SCANNED_MAX: Final = 4_096
@@ -136,9 +139,12 @@ class AmqpSession(AmqpOutput):
         self._cutter = FrameCutter()
         self._login: str | None = None
         self._channels: dict[int, Channel] = {}
+        self._ending: set[int] = set()  # channels whose end the client said, and this side not yet
+        self._is_blocked = False  # the next frame is for one of them
         self._out_links: dict[str, tuple[OutLink, Channel]] = {}
         self._asked: deque[Command] = deque()
         self._written: deque[OutLink] = deque()  # links to which presettled deliveries were written
+        self._going_on: list[Channel] = []  # with frames to send in the next turn
         self._held_bytes = 0  # that the engine counts for sessions and links
         self._last_id = 0
         self._message_id_prefix = f"{broker_producer(connection_id)}:"
@@ -179,6 +185,9 @@ class AmqpSession(AmqpOutput):
             self.has_more = False
             return commands
         self.now = self._clock()
+        going_on, self._going_on = self._going_on, []
+        for channel in going_on:
+            channel.send_waiting()
         while self._written and len(commands) < COMMANDS_MAX:
             self._acknowledge_written(commands)
         while self._asked and len(commands) < COMMANDS_MAX:
@@ -188,6 +197,10 @@ class AmqpSession(AmqpOutput):
             if data:
                 self._cutter.feed(data)
             is_stopped = self._understand(commands)
+            is_waiting = self._is_blocked or self._state in _WAITS
+            if is_waiting and self._cutter.pending_bytes > WAITING_BYTES_MAX:
+                text = f"more than {WAITING_BYTES_MAX} bytes came before the answer to the login, the open or an end"
+                raise AmqpError(RESOURCE_LIMIT, text)
         except AmqpError as error:
             failure = ConnectionFailure(error)
             if isinstance(error, sasl.LoginRefused):
@@ -196,12 +209,15 @@ class AmqpSession(AmqpOutput):
             forget_frames(failure)
             commands.append(ProtocolFailure(failure))
             self.end()
-        self.has_more = self._is_parsing and (is_stopped or bool(self._asked) or bool(self._written))
+        self.has_more = self._is_parsing and (
+            is_stopped or bool(self._asked) or bool(self._written) or bool(self._going_on)
+        )
         return commands
 
     def _understand(self, commands: list[Command]) -> bool:
         """Carry out headers and frames; return whether this stopped before the last complete one."""
         taken = scanned = 0
+        self._is_blocked = False
         for _ in range(FRAMES_MAX):
             if self._state in _WAITS:
                 return False
@@ -217,6 +233,10 @@ class AmqpSession(AmqpOutput):
             if frame is None:
                 return False
             taken += frame.size
+            if frame.channel in self._ending:
+                self._cutter.put_back(frame)  # of the next session on this channel
+                self._is_blocked = True
+                return False
             count = len(commands)
             scanned += self._take_frame(frame, commands)
             if len(commands) > count and isinstance(commands[-1], Subscribe) and commands[-1].selector is not None:
@@ -414,7 +434,13 @@ class AmqpSession(AmqpOutput):
     def _end_channel(self, channel: Channel, commands: list[Command]) -> None:
         del self._channels[channel.number]
         if not channel.is_ending:  # otherwise this side has ended it before
-            channel.end(commands, partial(self.say, channel.number, schema.End()))
+            self._ending.add(channel.number)
+            channel.end(commands, partial(self._say_end, channel.number))
+
+    def _say_end(self, number: int) -> None:
+        self._ending.discard(number)
+        self.say(number, schema.End())
+        self._go_on()
 
     # ---- what a session uses (channel.Connected)
 
@@ -444,6 +470,12 @@ class AmqpSession(AmqpOutput):
     def ask_for(self, link: OutLink) -> None:
         if not self._written or self._written[-1] is not link:
             self._written.append(link)
+        self.has_more = True
+        self.wake()
+
+    def go_on(self, channel: Channel) -> None:
+        if channel not in self._going_on:
+            self._going_on.append(channel)
         self.has_more = True
         self.wake()
 
@@ -585,6 +617,7 @@ class AmqpSession(AmqpOutput):
         self.partial_bytes = 0
         self._asked.clear()
         self._written.clear()
+        self._going_on.clear()
 
 
 def _wrong_header(header: bytes) -> str:

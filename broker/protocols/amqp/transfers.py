@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from tandemmq.broker.protocols.amqp import schema
@@ -12,31 +13,44 @@ from tandemmq.broker.protocols.amqp.frames import FRAME_HEAD_BYTES, head_of
 TRANSFER_BYTES_MAX: Final = 64
 
 
-def split(
-    channel: int, transfer: schema.Transfer, pieces: list[bytes], frame_bytes_max: int
-) -> list[list[bytes | memoryview]]:
-    """Return the frames of a delivery, each in pieces. A long message is not copied."""
+def whole(channel: int, transfer: schema.Transfer, pieces: list[bytes], frame_bytes_max: int) -> list[bytes] | None:
+    """Return the frame of a delivery, in pieces. None: one frame is not enough."""
     size = sum(map(len, pieces))
     head = write_composite(transfer)
-    if FRAME_HEAD_BYTES + len(head) + size <= frame_bytes_max:
-        return [[head_of(channel, len(head) + size) + head, *pieces]]
-    room = frame_bytes_max - FRAME_HEAD_BYTES - TRANSFER_BYTES_MAX
-    contents: list[list[bytes | memoryview]] = [[]]
-    left = room
-    for piece in [memoryview(each) for each in pieces]:
-        at = 0
-        while at < len(piece):
-            if not left:
-                contents.append([])
-                left = room
-            part = piece[at : at + left]
-            contents[-1].append(part)
-            at += len(part)
-            left -= len(part)
-    frames: list[list[bytes | memoryview]] = []
-    for number, content in enumerate(contents):
-        each = transfer if not number else schema.Transfer(handle=transfer.handle, settled=transfer.settled)
-        each.more = number < len(contents) - 1
-        head = write_composite(each)
-        frames.append([head_of(channel, len(head) + sum(map(len, content))) + head, *content])
-    return frames
+    if FRAME_HEAD_BYTES + len(head) + size > frame_bytes_max:
+        return None
+    return [head_of(channel, len(head) + size) + head, *pieces]
+
+
+class Frames:
+    """The frames of a delivery, which are made one by one. A long message is not copied."""
+
+    __slots__ = ("_left", "_pieces", "_transfer")
+
+    def __init__(self, transfer: schema.Transfer, pieces: list[bytes]) -> None:
+        self._transfer = transfer
+        self._pieces = deque([memoryview(each) for each in pieces if each])
+        self._left = sum(map(len, pieces))
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the last frame was made."""
+        return not self._left
+
+    def next(self, channel: int, frame_bytes_max: int) -> list[bytes | memoryview]:
+        """Return the next frame, in pieces."""
+        size = min(self._left, frame_bytes_max - FRAME_HEAD_BYTES - TRANSFER_BYTES_MAX)
+        self._left -= size
+        transfer = self._transfer
+        transfer.more = self._left > 0
+        self._transfer = schema.Transfer(handle=transfer.handle, settled=transfer.settled)
+        head = write_composite(transfer)
+        frame: list[bytes | memoryview] = [head_of(channel, len(head) + size) + head]
+        while size:
+            piece = self._pieces.popleft()
+            if len(piece) > size:
+                self._pieces.appendleft(piece[size:])
+                piece = piece[:size]
+            frame.append(piece)
+            size -= len(piece)
+        return frame

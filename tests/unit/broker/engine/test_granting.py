@@ -38,6 +38,17 @@ def test_a_grant_is_a_limit_of_deliveries(reader: Client) -> None:
     assert reader.session.nothings == []
 
 
+def test_a_grant_holds_when_its_receipt_comes(reader: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    subscription = reader.client.subscriptions["s"]
+    credits: list[int] = []
+    monkeypatch.setattr(reader.session, "receipt", lambda receipt: credits.append(subscription.credit))
+    reader.handle(Grant("s", 3, receipt="more")).turn()
+    reader.handle(Grant("s", 3, receipt="no more")).turn()
+    reader.handle(Grant("unknown", 3, receipt="nothing")).turn()
+    assert credits == [3, 0, 0]
+    assert reader.bodies == ["0", "1", "2"]
+
+
 def test_a_grant_waits_for_messages(harness: Harness, reader: Client) -> None:
     reader.handle(Grant("s", 7)).turn()
     harness.client("more").store("a", "b", "c")

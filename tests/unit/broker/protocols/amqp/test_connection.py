@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.access import Credentials, OpenAccess
-from tandemmq.broker.core.commands import ClientError, ErrorKind, Undecided
+from tandemmq.broker.core.commands import ClientError, ErrorKind, ProtocolFailure, Undecided
 from tandemmq.broker.protocols.amqp import frames, schema
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import (
@@ -21,6 +21,7 @@ from tandemmq.broker.protocols.amqp.errors import (
     NOT_IMPLEMENTED,
     RESOURCE_LIMIT,
     UNATTACHED_HANDLE,
+    ConnectionFailure,
 )
 from tandemmq.broker.protocols.amqp.frames import frame_of
 from tandemmq.broker.protocols.amqp.session import (
@@ -28,11 +29,12 @@ from tandemmq.broker.protocols.amqp.session import (
     CHANNEL_MAX,
     LINKS_MAX,
     SOLE_CONNECTION,
+    WAITING_BYTES_MAX,
     AmqpLimits,
     AmqpSession,
 )
 from tandemmq.broker.protocols.amqp.types import Symbol, UInt
-from tests.support.broker.amqp_wire import LIMITS, AmqpWire, Pieces, value
+from tests.support.broker.amqp_wire import LIMITS, AmqpWire, Pieces, header, value
 from tests.unit.broker.protocols.amqp.conftest import Make
 
 
@@ -139,6 +141,27 @@ def test_a_login_that_does_not_come_ends(make: Make) -> None:
     wire.said()
     wire.session.fail(ClientError("No CONNECT came", kind=ErrorKind.TIMEOUT))
     assert wire.heard()[0].performative == schema.SaslOutcome(4)
+
+
+class Silent(OpenAccess):
+    """No login is answered."""
+
+    def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None: ...
+
+
+def test_what_comes_before_the_answer_to_the_login_is_bounded(make: Make, harness: Any) -> None:
+    harness.access = Silent(is_everywhere=True)
+    harness.begin_term()
+    wire = make()
+    init = frame_of(0, write_composite(schema.SaslInit("PLAIN", b"\0a\0b")), 1)
+    wire.receive(frames.SASL + init + bytes(WAITING_BYTES_MAX))
+    assert wire.session.unfinished_bytes == WAITING_BYTES_MAX
+    (failure,) = wire.session.receive(b"1")
+    assert isinstance(failure, ProtocolFailure)
+    assert isinstance(failure.error, ConnectionFailure)
+    assert failure.error.condition == RESOURCE_LIMIT
+    assert wire.session.unfinished_bytes == 0
+    assert not wire.session.receive(b"more")
 
 
 # ---- open
@@ -279,6 +302,49 @@ def test_a_session_ends_and_its_channel_is_free(come: Make) -> None:
     assert end.performative == schema.End()
     assert wire.begin().remote_channel == 0
     assert len(wire.sender()) == 2
+
+
+def test_a_detach_is_answered_before_the_end(come: Make) -> None:
+    wire = come()
+    wire.sender()
+    wire.receiver()
+    wire.receiver(None, handle=2, dynamic=True)
+    heard = wire.say(*(schema.Detach(handle, True) for handle in range(3)), schema.End())
+    assert [type(each.performative).__name__ for each in heard] == ["Detach", "Detach", "Detach", "End"]
+
+
+def test_a_begin_may_follow_an_end_at_once(come: Make) -> None:
+    wire = come()
+    wire.sender()
+    begin = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)
+    heard = wire.say(schema.End(), begin)
+    assert [type(each.performative).__name__ for each in heard] == ["End", "Begin"]
+
+
+@pytest.mark.parametrize("pieces", Pieces)
+def test_a_begin_waits_for_the_answer_to_the_end(come: Make, pieces: Pieces) -> None:
+    wire = come(pieces=pieces)
+    wire.sender()
+    transfer = write_composite(schema.Transfer(handle=0, delivery_id=0, delivery_tag=b"1"))
+    begin = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)
+    attach = schema.Attach(name="l", handle=0, role=False, source=schema.Source(), target=schema.Target(address="a"))
+    wire.receive(
+        frame_of(0, transfer + header(durable=True) + value("x"))
+        + b"".join(frame_of(0, write_composite(each)) for each in (schema.End(), begin, attach))
+    )
+    names = [type(each.performative).__name__ for each in wire.heard()]
+    assert names == ["Disposition", "End", "Begin", "Attach", "Flow"]
+
+
+def test_what_waits_for_the_answer_to_an_end_is_bounded(come: Make) -> None:
+    wire = come()
+    wire.sender()
+    begin = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)
+    wire.session.receive(b"".join(frame_of(0, write_composite(each)) for each in (schema.End(), begin)))
+    assert wire.session.unfinished_bytes
+    (failure,) = wire.session.receive(bytes(WAITING_BYTES_MAX))
+    assert isinstance(failure, ProtocolFailure)
+    assert wire.session.unfinished_bytes == 0
 
 
 def test_an_error_of_a_session_ends_it_alone(come: Make) -> None:

@@ -176,12 +176,42 @@ def test_a_message_format_comes_back() -> None:
         ({"x-opt-delivery-time": Long(NOW - 1)}, None),
         ({"x-opt-delivery-delay": Long(700), "x-opt-delivery-time": Long(NOW + 300)}, 300),
         ({"x-opt-delivery-time": Long(NOW + 300), "x-opt-delivery-delay": Long(700)}, 300),
+        ({"x-opt-delivery-time": Long(NOW - 1), "x-opt-delivery-delay": Long(700)}, None),
+        ({"x-opt-delivery-delay": Long(700), "x-opt-delivery-time": Long(NOW - 1)}, None),
     ],
 )
 def test_a_delivery_is_delayed(annotations: dict[str, Any], delay: int | None) -> None:
     message = taken(section(0x72, {Symbol(name): each for name, each in annotations.items()}) + value("x"))
     assert message.properties is not None
     assert message.properties.get("AMQ_SCHEDULED_DELAY") == delay
+
+
+def test_a_long_binary_property_stays_encoded() -> None:
+    fits, long = (section(0x74, {"p": bytes(count)}) + value("x") for count in (4_096, 4_097))
+    assert (taken(fits).properties or {})["p"] == "\\x00" * 4_096
+    message = taken(long)
+    assert message.properties is not None
+    assert (message.properties.get("p"), message.properties[NATIVE], message.body) == (None, True, long)
+
+
+@pytest.mark.parametrize(
+    "encoded", [bytes.fromhex("00800000000000000077"), b"\0\xa3\1x", b"\0\x80" + bytes(7) + b"\x75"]
+)
+def test_a_section_without_a_value_is_damaged(encoded: bytes) -> None:
+    with pytest.raises(AmqpError) as caught:
+        taken(encoded)
+    assert caught.value.condition == DECODE_ERROR
+    stored = Message(QUEUE, "ID:x", encoded, BodyKind.BYTES, properties={NATIVE: True})
+    with pytest.raises(Undeliverable):
+        given_out(stored)
+
+
+@pytest.mark.parametrize(("priority", "given"), [(-1, 0), (300, 255)])
+@pytest.mark.parametrize("is_native", [True, False])
+def test_a_priority_of_another_protocol_fits(priority: int, given: int, is_native: bool) -> None:
+    native = {NATIVE: True} if is_native else {}
+    message = Message(QUEUE, "ID:x", value("x"), BodyKind.BYTES, properties=native, priority=priority)
+    assert sections_of(given_out(message))[0x70][1] == given
 
 
 # ---- bodies

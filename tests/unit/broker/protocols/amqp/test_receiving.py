@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.commands import AckMode, ClientError, Undeliverable
-from tandemmq.broker.protocols.amqp import links, schema
-from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED
+from tandemmq.broker.protocols.amqp import channel, links, schema
+from tandemmq.broker.protocols.amqp.codec import write_composite
+from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED, RESOURCE_LIMIT
+from tandemmq.broker.protocols.amqp.frames import frame_of
 from tandemmq.broker.protocols.amqp.schema import (
     UINT_MAX,
     Accepted,
@@ -190,6 +192,32 @@ def test_frames_are_as_long_as_the_client_takes_them(make: Make, writer: Client)
     assert body_of(b"".join(each.payload for each in heard)) == "x" * 2_000
 
 
+def test_frames_of_a_long_message_are_made_in_several_turns(make: Make, writer: Client) -> None:
+    wire = make()
+    wire.connect(max_frame_size=512)
+    wire.begin()
+    body = "x" * 500 * channel.SENT_FRAMES_MAX
+    writer.store(body, body_kind=BodyKind.TEXT)
+    wire.receiver()
+    id = next(iter(wire.client.subscriptions))
+    wire.session.deliver(id, 1, Message(ORDERS, "ID:x", body.encode(), BodyKind.TEXT), 0, AckMode.RANGE)
+    assert wire.session.has_more
+    wire.cutter.feed(wire.session.take())
+    first = 0
+    while wire.cutter.next_frame() is not None:
+        first += 1
+    assert first == channel.SENT_FRAMES_MAX
+    wire.vanish()
+    wire = make()
+    wire.connect(max_frame_size=512)
+    wire.begin()
+    wire.receiver()
+    flow = Flow(incoming_window=9_999, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=1)
+    heard = wire.say(flow)
+    assert len(heard) > channel.SENT_FRAMES_MAX
+    assert body_of(b"".join(each.payload for each in heard)) == body
+
+
 def test_the_window_counts_frames(make: Make, writer: Client) -> None:
     wire = make()
     wire.connect(max_frame_size=512)
@@ -252,6 +280,31 @@ def test_the_default_outcome_counts_without_another(come: Make, five: None, harn
     assert left(harness)[0] == ("0", 1)
 
 
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (Accepted(), Accepted()),
+        (Released(), Released()),
+        (Rejected(schema.Error("app:bad", "why")), Rejected()),
+        (Modified(True, False, {Symbol("k"): "v"}), Modified(True, False)),
+        (schema.Received(0, 0), None),
+    ],
+)
+def test_a_default_outcome_is_kept_without_what_it_carries(come: Make, five: None, given: Any, kept: Any) -> None:
+    wire = come()
+    (attach,) = wire.receiver(default_outcome=given)
+    assert attach.source.default_outcome == kept
+    ((link, _),) = wire.session._out_links.values()
+    assert link.default_outcome == kept
+
+
+def test_the_default_outcome_rejected_makes_dead_letters(come: Make, five: None, harness: Harness) -> None:
+    wire = come()
+    wire.receiver(credit=1, default_outcome=Rejected())
+    wire.dispose(0, None)
+    assert harness.client().subscribe("d", DLQ, AckMode.CLIENT).turn().bodies == ["0"]
+
+
 def test_outcomes_of_several_links_in_one_disposition(come: Make, five: None, harness: Harness) -> None:
     wire = come()
     wire.receiver(credit=1)
@@ -304,6 +357,51 @@ def test_presettled_deliveries_are_gone_whatever_ends(
     assert [body for body, _ in left(harness)] == [str(each) for each in range(50, 60)]
 
 
+@pytest.mark.parametrize("end", [schema.Detach(1, True), schema.End(), schema.Close(), None])
+def test_presettled_deliveries_that_wait_for_the_window_come_back(
+    come: Make, five: None, harness: Harness, end: Composite | None
+) -> None:
+    wire = come(window=2)
+    wire.receiver(mode=1)
+    assert received(wire.flow(1, 5, window=2)) == [0, 1]
+    if end is None:
+        wire.vanish()
+    else:
+        wire.say(end)
+    assert [body for body, _ in left(harness)] == ["2", "3", "4"]
+
+
+def test_presettled_deliveries_are_settled_when_the_window_lets_them_out(
+    come: Make, five: None, harness: Harness
+) -> None:
+    wire = come(window=2)
+    wire.receiver(mode=1)
+    wire.flow(1, 5, window=2)
+    assert received(wire.flow(None, None, window=2, next_incoming_id=2)) == [2, 3]
+    wire.vanish()
+    assert [body for body, _ in left(harness)] == ["4"]
+
+
+def test_a_presettled_delivery_is_settled_by_its_last_frame(make: Make, writer: Client, harness: Harness) -> None:
+    wire = make()
+    wire.connect(max_frame_size=512)
+    wire.begin(window=2)
+    writer.store("x" * 2_000, body_kind=BodyKind.TEXT)
+    wire.receiver(mode=1)
+    assert len(wire.flow(1, 1, window=2)) == 2
+    wire.say(schema.Detach(1, True))
+    assert [body for body, _ in left(harness)] == ["x" * 2_000]
+
+
+def test_presettled_deliveries_that_wait_are_bounded(come: Make, five: None, harness: Harness) -> None:
+    wire = come(window=0, limits=AmqpLimits("broker", unsettled_max=2))
+    wire.receiver(mode=1)
+    assert not wire.flow(1, 5, window=0)
+    other = harness.client().subscribe("all", ORDERS, AckMode.CLIENT, prefetch=1).turn()
+    assert other.bodies == ["2"]
+    assert received(wire.flow(None, None, window=9)) == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("mode", [1, 2])
 @pytest.mark.parametrize("drain", [False, True])
 def test_much_credit_is_used_in_steps(come: Make, writer: Client, mode: int, drain: bool) -> None:
@@ -325,6 +423,30 @@ def test_unsettled_deliveries_are_bounded(come: Make, five: None) -> None:
     assert not wire.flow(1, 1 << 31, delivery_count=2, next_incoming_id=2)
     assert received(wire.dispose(0, Accepted())) == [2]
     assert received(wire.dispose(1, Accepted(), last=2)) == [3, 4]
+
+
+def test_a_drain_at_the_limit_of_unsettled_deliveries_is_answered(come: Make, five: None) -> None:
+    wire = come(limits=AmqpLimits("broker", unsettled_max=2))
+    assert received(wire.receiver(credit=2)) == [0, 1]
+    (flow,) = wire.flow(1, 9, delivery_count=2, next_incoming_id=2, drain=True)
+    assert (flow.drain, flow.link_credit, flow.delivery_count) == (True, 0, 11)
+    assert not wire.dispose(0, Accepted(), last=1)
+    assert received(wire.flow(1, 9, delivery_count=11, next_incoming_id=2)) == [2, 3]
+
+
+def test_a_drain_that_takes_credit_back_is_answered_when_the_engine_knows(come: Make, harness: Harness) -> None:
+    wire = come()
+    wire.receiver(credit=5)
+    flow = Flow(incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=0, drain=True)
+    commands = wire.session.receive(frame_of(0, write_composite(flow)))
+    harness.client().store("meanwhile", body_kind=BodyKind.TEXT)
+    assert received(wire.all_of(Transfer)) == [0]
+    for command in commands:
+        wire.engine.handle(wire, command)
+    (answer,) = wire.all_of(Flow)
+    assert (answer.drain, answer.link_credit, answer.delivery_count) == (True, 0, 1)
+    harness.client().store("later", body_kind=BodyKind.TEXT)
+    assert not wire.heard()
 
 
 # ---- browsers
@@ -372,6 +494,22 @@ def test_a_receiver_that_is_not_served_is_refused_by_name(come: Make, source: di
     attach, detach = wire.receiver(**source)
     assert attach.source is None
     assert (detach.closed, detach.error.condition) == (True, condition)
+
+
+@pytest.mark.parametrize("role", [True, False])
+def test_a_link_name_is_bounded(come: Make, role: bool) -> None:
+    wire = come()
+    for length in (links.NAME_CHARACTERS_MAX, links.NAME_CHARACTERS_MAX + 1):
+        attach = schema.Attach(
+            name="n" * length,
+            handle=length % 2,
+            role=role,
+            source=schema.Source(address="q"),
+            target=schema.Target(address="q"),
+        )
+        detaches = [each.performative for each in wire.say(attach)[1:] if isinstance(each.performative, schema.Detach)]
+    (detach,) = detaches
+    assert detach.error.condition == RESOURCE_LIMIT
 
 
 def test_a_link_name_is_used_once(come: Make) -> None:

@@ -259,6 +259,24 @@ def test_messages_of_the_anonymous_relay_name_their_destination(
     assert stored(harness) == ["x", "x"]
 
 
+def test_a_refused_presettled_message_detaches_its_link_once(come: Make, harness: Harness) -> None:
+    access = harness.access = Closed()
+    harness.begin_term()
+    wire = come()
+    wire.sender(target=schema.Target())
+    encoded = write_composite(schema.Properties(to="queue://orders")) + value("x")
+    transfers = (Transfer(handle=0, delivery_id=each, delivery_tag=b"t", settled=True) for each in range(2))
+    (detach,) = [each.performative for each in wire.say(*transfers, payload=encoded)]
+    assert isinstance(detach, schema.Detach)
+    assert (detach.closed, detach.error.condition, detach.error.description) == (True, UNAUTHORIZED, "not for you")
+    assert not wire.send(encoded, settled=True)  # on its way still
+    assert not wire.say(schema.Detach(0, True))
+    access.is_closed = False
+    wire.sender()
+    assert not wire.send(value("y"), settled=True)
+    assert stored(harness) == ["y"]
+
+
 def test_topics_by_scheme_and_by_capability(come: Make, harness: Harness) -> None:
     wire = come()
     wire.sender("topic://a")
@@ -272,6 +290,15 @@ def test_topics_by_scheme_and_by_capability(come: Make, harness: Harness) -> Non
     wire.send(value("to b"), handle=1)
     harness.turn()
     assert reader.bodies == ["to a", "to b"]
+
+
+def test_an_attach_is_answered_before_the_detach_that_follows_it(come: Make) -> None:
+    wire = come()
+    attach = schema.Attach(
+        name="s", handle=0, role=False, source=schema.Source(), target=schema.Target(address="orders")
+    )
+    heard = wire.say(attach, schema.Detach(0, True), schema.End())
+    assert [type(each.performative).__name__ for each in heard] == ["Attach", "Detach", "End"]
 
 
 def test_a_detach_waits_for_the_answers(come: Make) -> None:
