@@ -475,8 +475,14 @@ class Channel:
             done = partial(self._granted, link)
             commands.append(self._grant(link, Waiting(done, lambda error: done())))
             return
-        commands.append(self._grant(link))
+        receipt: Waiting | None = None
         if flow.echo and not flow.drain:
+            receipt = Waiting(partial(self._echo, link), lambda error: None)
+        commands.append(self._grant(link, receipt))
+
+    def _echo(self, link: OutLink) -> None:
+        """Say the state of a link, behind the answer to its attach."""
+        if not link.is_over and not self.is_ending:
             self._connection.say(self.number, self._flow_of(link))
 
     def _granted(self, link: OutLink) -> None:

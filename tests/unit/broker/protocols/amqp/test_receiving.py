@@ -139,6 +139,15 @@ def test_an_echo_is_answered(come: Make, five: None) -> None:
     assert (flow.handle, flow.link_credit) == (0, links.CREDIT)
 
 
+def test_an_echo_is_answered_behind_the_attach(come: Make) -> None:
+    wire = come()
+    attach = schema.Attach(name="r", handle=1, role=True, source=schema.Source(address="q"), target=schema.Target())
+    flow = Flow(incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=2, echo=True)
+    answers = [each.performative for each in wire.say(attach, flow)]
+    assert [type(each).__name__ for each in answers] == ["Attach", "Flow"]
+    assert answers[1].link_credit == 2  # type: ignore[union-attr]
+
+
 # ---- windows and frames
 
 
