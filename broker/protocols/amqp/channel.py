@@ -373,7 +373,7 @@ class Channel:
         commands.append(RemoveDestination(link.temporary, Waiting(partial(removed, None), removed)))
 
     def _node_removed(self, handle: int, is_closed: bool, error: ClientError | None) -> None:
-        self._link_ended(schema.Detach(handle, is_closed, None if error is None else error_of(error)))
+        self._finished(schema.Detach(handle, is_closed, None if error is None else error_of(error)))
 
     def _end_link(
         self, link: Link, commands: list[Command], answer: schema.Detach | None, *, removes: bool = True
@@ -384,7 +384,7 @@ class Channel:
         self._unfinished += 1
         if removes and link.temporary is not None:
             self._remove(link.temporary)
-        ended = partial(self._link_ended, answer)
+        ended = partial(self._finished, answer)
         if isinstance(link, OutLink):
             if link.written:
                 commands.append(acknowledged(link))
@@ -400,8 +400,8 @@ class Channel:
         else:
             ended()
 
-    def _link_ended(self, answer: schema.Detach | None) -> None:
-        """Write the answer to the end of a link, and that to the end of the session behind the last of them."""
+    def _finished(self, answer: schema.Detach | None) -> None:
+        """Write an answer that the end of the session waits for, and that to the end behind the last of them."""
         if answer is not None and not self.is_ending:
             self._connection.say(self.number, answer)
         self._unfinished -= 1
@@ -419,12 +419,13 @@ class Channel:
 
     def consumer_closed(self, link: OutLink, error: ClientError) -> None:
         """Detach a link whose subscription the broker ended."""
+        link.written = 0  # the engine knows no delivery of it any more
         if self._forget(link) and not self.is_ending:
             self._left.add(link.handle)
             self._connection.say(self.number, schema.Detach(link.handle, True, error_of(error)))
 
     def end(self, commands: list[Command], answer: Callable[[], None]) -> None:
-        """End all links, and call ``answer`` when that holds, behind the answers to detached links."""
+        """End all links, and call ``answer`` when that holds, behind the answers to what the client did before."""
         links: list[Link] = [*self._in_links.values(), *self._out_links.values()]
         self._waiting.clear()
         for each in self._out_links.values():
@@ -474,8 +475,14 @@ class Channel:
             done = partial(self._granted, link)
             commands.append(self._grant(link, Waiting(done, lambda error: done())))
             return
-        commands.append(self._grant(link))
+        receipt: Waiting | None = None
         if flow.echo and not flow.drain:
+            receipt = Waiting(partial(self._echo, link), lambda error: None)
+        commands.append(self._grant(link, receipt))
+
+    def _echo(self, link: OutLink) -> None:
+        """Say the state of a link, behind the answer to its attach."""
+        if not link.is_over and not self.is_ending:
             self._connection.say(self.number, self._flow_of(link))
 
     def _granted(self, link: OutLink) -> None:
@@ -740,9 +747,10 @@ class Channel:
         covered = self._covered(first, last)
         receipt: Waiting | None = None
         if covered and not disposition.settled:
-            unanswered = [len(covered)]
-            done = partial(self._settled, unanswered, first, last, state)
-            receipt = Waiting(done, lambda error: None)
+            self._unfinished += 1
+            due = [len(covered), 0]
+            done = partial(self._settled, due, first, last, state)
+            receipt = Waiting(done, partial(self._not_settled, due, done))
         for link, (low, high) in covered.items():
             commands.append(command_of(link, low, high, link.default_outcome if state is None else state, receipt))
             link.seen = max(link.seen, high)
@@ -767,11 +775,19 @@ class Channel:
             found[link] = (tag if before is None else before[0], tag)
         return found
 
-    def _settled(self, unanswered: list[int], first: int, last: int, state: Any) -> None:
-        """Settle deliveries whose outcome the client gave without settling them, when it holds for all of them."""
-        unanswered[0] -= 1
-        if not unanswered[0] and not self.is_ending:
+    def _settled(self, due: list[int], first: int, last: int, state: Any) -> None:
+        """Settle deliveries whose outcome the client gave without settling them, when it holds for all of them.
+        ``due``: numbers of receipts that did not come yet, and of those that refused the outcome."""
+        due[0] -= 1
+        if due[0]:
+            return
+        if not due[1] and not self.is_ending:
             self._connection.settle(self.number, first, last, state, is_receiver=False)
+        self._finished(None)
+
+    def _not_settled(self, due: list[int], done: Callable[[], None], error: ClientError) -> None:
+        due[1] += 1
+        done()
 
 
 def _nothing() -> None:

@@ -139,6 +139,15 @@ def test_an_echo_is_answered(come: Make, five: None) -> None:
     assert (flow.handle, flow.link_credit) == (0, links.CREDIT)
 
 
+def test_an_echo_is_answered_behind_the_attach(come: Make) -> None:
+    wire = come()
+    attach = schema.Attach(name="r", handle=1, role=True, source=schema.Source(address="q"), target=schema.Target())
+    flow = Flow(incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=2, echo=True)
+    answers = [each.performative for each in wire.say(attach, flow)]
+    assert [type(each).__name__ for each in answers] == ["Attach", "Flow"]
+    assert answers[1].link_credit == 2  # type: ignore[union-attr]
+
+
 # ---- windows and frames
 
 
@@ -303,6 +312,17 @@ def test_the_default_outcome_rejected_makes_dead_letters(come: Make, five: None,
     wire.receiver(credit=1, default_outcome=Rejected())
     wire.dispose(0, None)
     assert harness.client().subscribe("d", DLQ, AckMode.CLIENT).turn().bodies == ["0"]
+
+
+@pytest.mark.parametrize("state", [Accepted(), Rejected(), Released()])
+def test_outcomes_are_settled_before_the_end(come: Make, writer: Client, state: Any) -> None:
+    writer.store("a", "b", body_kind=BodyKind.TEXT, persistent=True)
+    wire = come()
+    wire.receiver(credit=2)
+    disposition = schema.Disposition(role=True, first=0, last=1, settled=False, state=state)
+    heard = wire.say(disposition, schema.Detach(1, True), schema.End())
+    assert sorted(type(each.performative).__name__ for each in heard) == ["Detach", "Disposition", "End"]
+    assert heard[-1].performative == schema.End()
 
 
 def test_outcomes_of_several_links_in_one_disposition(come: Make, five: None, harness: Harness) -> None:
@@ -555,6 +575,15 @@ def test_the_broker_ends_a_consumer_with_the_reason(come: Make, five: None) -> N
     (detach,) = wire.all_of(schema.Detach)
     assert (detach.handle, detach.closed, detach.error.description) == (1, True, "too slow")
     assert not wire.say(schema.Detach(1, True))
+
+
+def test_a_presettled_consumer_that_the_broker_ended_acknowledges_nothing(come: Make, five: None) -> None:
+    wire = come()
+    wire.receiver(mode=1)
+    (id,) = wire.client.subscriptions
+    wire.session.deliver(id, 1, Message(ORDERS, "ID:x", b"x", BodyKind.TEXT), 0, AckMode.RANGE)
+    wire.session.close_consumer(id, ClientError("too slow"))
+    assert not wire.session.receive(b"")
 
 
 def test_a_message_that_cannot_be_delivered_uses_no_credit(come: Make, five: None) -> None:
