@@ -38,10 +38,10 @@ def test_a_grant_is_a_limit_of_deliveries(reader: Client) -> None:
     assert reader.session.nothings == []
 
 
-def test_a_grant_holds_when_its_receipt_comes(reader: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_grant_holds_when_its_receipt_comes(reader: Client) -> None:
     subscription = reader.client.subscriptions["s"]
     credits: list[int] = []
-    monkeypatch.setattr(reader.session, "receipt", lambda receipt: credits.append(subscription.credit))
+    reader.session.receipt = lambda receipt: credits.append(subscription.credit)  # type: ignore[method-assign]
     reader.handle(Grant("s", 3, receipt="more")).turn()
     reader.handle(Grant("s", 3, receipt="no more")).turn()
     reader.handle(Grant("unknown", 3, receipt="nothing")).turn()

@@ -303,15 +303,15 @@ def test_a_default_outcome_is_kept_without_what_it_carries(come: Make, five: Non
     wire = come()
     (attach,) = wire.receiver(default_outcome=given)
     assert attach.source.default_outcome == kept
-    ((link, _),) = wire.session._out_links.values()
-    assert link.default_outcome == kept
 
 
 def test_the_default_outcome_rejected_makes_dead_letters(come: Make, five: None, harness: Harness) -> None:
     wire = come()
-    wire.receiver(credit=1, default_outcome=Rejected())
+    wire.receiver(credit=1, default_outcome=Rejected(schema.Error("app:bad", "why")))
     wire.dispose(0, None)
-    assert harness.client().subscribe("d", DLQ, AckMode.CLIENT).turn().bodies == ["0"]
+    (letter,) = harness.client().subscribe("d", DLQ, AckMode.CLIENT).turn().session.delivered
+    properties = letter.message.properties or {}
+    assert (letter.body, properties["dlqDeliveryFailureCause"]) == ("0", "rejected by its consumer")
 
 
 @pytest.mark.parametrize("state", [Accepted(), Rejected(), Released()])
