@@ -169,20 +169,32 @@ class Outbox:
             self._is_called = True
             self._loop.call_soon(self.flush)
 
-    def flush(self) -> None:
+    def flush(self, *, is_between: bool = False) -> None:
         """Write the output of all touched connections, at most FLUSH_BYTES_MAX in a turn of the loop: first connections
         with little output, then at least one with much. A connection that is touched meanwhile is flushed in the next
-        turn.
+        turn. ``is_between``: only little, between two steps of a turn; a later call, which is scheduled, writes the
+        rest.
 
         While the broker does not know whether it is still the master, nothing is written.
         """
         if not self._engine.store.may_speak():  # prove: outbox-asks-before-words
-            self._engine.store.check_fence_soon()
-            self._loop.call_later(_WITHHELD_SECONDS, self.flush)
+            if not is_between:
+                self._engine.store.check_fence_soon()
+                self._loop.call_later(_WITHHELD_SECONDS, self.flush)
+            return
+        dirty = self.dirty
+        self.dirty = []
+        now = self._loop.time()
+        left = SHORT_BYTES_MAX if is_between else FLUSH_BYTES_MAX
+        rest = iter(dirty)
+        for connection in rest:
+            left -= connection.flush(now, SHORT_BYTES_MAX)
+            if left <= 0:
+                self.dirty = [*rest, *self.dirty]
+                break
+        if is_between:
             return
         self._is_called = False
-        now = self._loop.time()
-        left = self._flush_short(now, FLUSH_BYTES_MAX)
         long = self.long
         while long:
             left -= long.popleft().flush(now)
@@ -191,24 +203,10 @@ class Outbox:
         if long or self.dirty:
             self.call()
 
-    def _flush_short(self, now: float, left: int) -> int:
-        """Write the output of the touched connections with little output, of about ``left`` bytes at most. Return what
-        is left of these bytes."""
-        dirty = self.dirty
-        self.dirty = []
-        rest = iter(dirty)
-        for connection in rest:
-            left -= connection.flush(now, SHORT_BYTES_MAX)
-            if left <= 0:
-                self.dirty = [*rest, *self.dirty]
-                break
-        return left
-
     def take_reports(self) -> None:
-        """Write what clients get for messages that became durable meanwhile, between two steps of a turn. What is left
-        is written by ``flush``, which stays scheduled."""
-        if self._engine.store.take_reports() and self.dirty and self._engine.store.may_speak():
-            self._flush_short(self._loop.time(), SHORT_BYTES_MAX)
+        """Write what clients get for messages that became durable meanwhile, between two steps of a turn."""
+        if self._engine.store.take_reports() and self.dirty:
+            self.flush(is_between=True)
 
     def hold(self, connection: Connection) -> None:
         """Note that ``connection`` stopped reading."""
