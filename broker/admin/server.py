@@ -50,7 +50,7 @@ from tandemmq.broker.admin.metrics import DestinationMetrics, StatusCollector
 from tandemmq.broker.admin.places import Places, State
 from tandemmq.broker.admin.port import BACKLOG, bound
 from tandemmq.broker.core.slices import Work
-from tandemmq.broker.net.tls_handshake import TlsServer
+from tandemmq.broker.net.tls_handshake import HANDSHAKE_SECONDS_MAX, TlsServer
 from tandemmq.broker.net.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class AdminServer:
         details: Callable[[], Work[Status]] = _nothing_more,
         check: Middleware | None = None,
         tls: ssl.SSLContext | None = None,
-        tls_handshake_seconds_max: float = 60.0,
+        tls_handshake_seconds_max: float = HANDSHAKE_SECONDS_MAX,
         destinations: DestinationMetrics | None = None,
         answers: Answers | None = None,
         connections: Connections | None = None,

@@ -26,7 +26,7 @@ from tandemmq import log_events
 from tandemmq.broker.core.commands import ClientError
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.memory import Kind
-from tandemmq.broker.net.tls_handshake import TlsServer
+from tandemmq.broker.net.tls_handshake import HANDSHAKE_SECONDS_MAX, TlsServer
 from tandemmq.broker.net.transport import DEFAULT_LIMITS, Connection, Engine, Outbox, TransportLimits
 from tandemmq.broker.net.turns import Turns
 from tandemmq.broker.net.unfinished_input import UnfinishedInput
@@ -63,7 +63,7 @@ class Connector(NamedTuple):
     limits: TransportLimits = DEFAULT_LIMITS
     connections_max: int = 10_000
     tls: ssl.SSLContext | None = None
-    tls_handshake_seconds_max: float = 60.0
+    tls_handshake_seconds_max: float = HANDSHAKE_SECONDS_MAX
     subject: Callable[[Any], str | None] = lambda certificate: None
     websocket: WebSocketOptions | None = None  # if not None, its sessions use WebSocket
     # Address for clients, in which port 0 means the bound port; None: the bound address.

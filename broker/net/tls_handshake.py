@@ -50,6 +50,8 @@ _HANDSHAKE: Final = 22
 # Pause after an error such as EMFILE, when no more sockets can be accepted. asyncio uses the same time.
 _PAUSE_SECONDS = 1.0
 _STEP_SECONDS_MIN: Final = 0.001
+# Default for the time of a handshake.
+HANDSHAKE_SECONDS_MAX: Final = 60.0
 
 
 @dataclass(eq=False, repr=False)

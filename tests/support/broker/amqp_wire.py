@@ -81,7 +81,7 @@ class AmqpWire(Wire):
         return self.heard()
 
     def all_of(self, kind: type[Kind]) -> list[Kind]:
-        """Of what is heard now, the performatives of that kind."""
+        """Return the performatives of one kind that came since the last call."""
         return [each.performative for each in self.heard() if isinstance(each.performative, kind)]
 
     # ---- a connection

@@ -30,7 +30,7 @@ class RecordingEngine:
         return self.is_sure
 
     def take_reports(self) -> bool:
-        """Nothing is stored."""
+        """Return False: this engine has no store."""
         return False
 
     def check_fence_soon(self) -> None:

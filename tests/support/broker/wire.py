@@ -10,7 +10,7 @@ from tandemmq.broker.protocols.session import Session
 
 
 class Pieces(Enum):
-    """How what a client says is cut on its way."""
+    """Split of a client's bytes into pieces."""
 
     WHOLE = auto()
     BYTES = auto()
@@ -77,12 +77,12 @@ class Wire:
             data = b""
 
     def receive(self, data: bytes) -> None:
-        """What the socket gives, and what is done at once."""
+        """Receive bytes, and carry out all that is scheduled."""
         self.arrive(data)
         self._harness.turn()
 
     def arrive(self, data: bytes) -> None:
-        """What the socket gives."""
+        """Receive bytes of the client."""
         self._unread += [data] if self.pieces is Pieces.WHOLE else [data[at : at + 1] for at in range(len(data))]
         self._wake()
 

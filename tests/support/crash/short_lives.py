@@ -236,7 +236,7 @@ def transactions(directory: str, disk: RecordingDisk) -> None:
 
 
 def subscriptions_and_queues_end(directory: str, disk: RecordingDisk) -> None:
-    """Of two durable subscriptions one ends, and a queue ends; both begin again, empty."""
+    """End one of two durable subscriptions, and a queue; both begin again and are empty."""
     term = begin(directory, disk)
     one, two = term.subscribe(TOPIC, "one"), term.subscribe(TOPIC, "two")
     term.wait_all()
@@ -384,7 +384,7 @@ def compaction_of_all_kinds(directory: str, disk: RecordingDisk) -> None:
 
 
 def prepared_transactions(directory: str, disk: RecordingDisk) -> None:
-    """Of two prepared transactions, one is committed, and the next master rolls back the other."""
+    """Prepare two transactions and commit one; the next master rolls back the other."""
     term = begin(directory, disk)
     added = [term.add() for _ in range(4)]
     term.wait_all()

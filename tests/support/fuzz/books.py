@@ -20,7 +20,7 @@ DLQ = "ActiveMQ.DLQ.Queue."
 
 
 class Known(Enum):
-    """Whether an action happened."""
+    """State of an action: whether it happened."""
 
     NO = "no"
     PERHAPS = "perhaps"

@@ -152,7 +152,7 @@ class MemoryStore:
         return True
 
     def take_reports(self) -> bool:
-        """They come by themselves."""
+        """Return False: reports are delivered without this call."""
         return False
 
     def check_fence_soon(self) -> None:

@@ -1,4 +1,4 @@
-"""What is made at the start of a broker's process, and what only later."""
+"""The start of a broker's process: the modules that it imports at once, and those that it imports later."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_no_client_waits_for_the_import_of_its_protocol(tmp_path: Path, option: 
 
 
 def test_a_standby_imports_all_that_a_master_needs(tmp_path: Path) -> None:
-    """So that a failover does not wait for it: the admin server, and the parsers of selectors."""
+    """A failover must not wait for the import of the admin server and of the parsers of selectors."""
     port = free_port()
     words = ["run", "--data", str(tmp_path), "--name", "a", "--stomp", f"127.0.0.1:{port}"]
     command = [sys.executable, "-m", "tandemmq", *words, "--openwire", "off", "--admin", "off"]

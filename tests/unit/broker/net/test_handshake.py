@@ -309,7 +309,7 @@ def state_bytes(engine: Any) -> int:
 
 
 async def hung_up(reader: asyncio.StreamReader) -> bool:
-    """Whether the broker closed the connection without an answer. It waits for that."""
+    """Wait until the broker closes the connection. Return True if it sent nothing."""
     async with asyncio.timeout(10):
         try:
             return await reader.read() == b""

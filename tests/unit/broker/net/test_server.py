@@ -152,7 +152,7 @@ async def test_receipts_of_reports_are_written_between_the_steps_of_a_turn(bench
 
 @LOOKS_INTO_A_CLASS
 async def test_reports_between_steps_schedule_nothing_more(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left is written by the flush that is scheduled already, at most FLUSH_BYTES_MAX of it in a turn."""
+    """The flush that is scheduled already writes the rest, at most FLUSH_BYTES_MAX in a turn."""
     _, connection = await bench.served()
     loop = asyncio.get_running_loop()
     bench.engine.take_reports = lambda: True

@@ -1,4 +1,5 @@
-"""What a queue promises to consumers that are not alike, in single steps; see test_assignment_model."""
+"""Assignment of messages to consumers with different selectors and priorities, in single steps; see
+test_assignment_model."""
 
 from __future__ import annotations
 

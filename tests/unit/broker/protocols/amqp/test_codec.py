@@ -129,7 +129,7 @@ VALUES = st.recursive(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal and of one type, with all that is in them."""
+    """Return True if two values and all values in them are equal and have the same types."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):

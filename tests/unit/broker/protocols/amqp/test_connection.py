@@ -39,7 +39,7 @@ from tests.unit.broker.protocols.amqp.conftest import Make
 
 
 class Refusing(OpenAccess):
-    """Nobody gets in."""
+    """Access control that refuses every login."""
 
     def __init__(self, error: ClientError) -> None:
         super().__init__(is_everywhere=True)

@@ -48,7 +48,7 @@ def received(answers: list[Any]) -> list[int]:
 
 
 def left(harness: Harness) -> list[tuple[str, int]]:
-    """What another consumer gets, and how often it came back."""
+    """Return the messages that another consumer receives, each with its number of redeliveries."""
     reader = harness.client().subscribe("all", ORDERS, AckMode.CLIENT).turn()
     return [(each.body, each.redeliveries) for each in reader.session.delivered]
 

@@ -43,7 +43,7 @@ def sender(come: Make) -> AmqpWire:
 
 
 def stored(harness: Harness, destination: Destination = ORDERS) -> list[str]:
-    """What a consumer of the queue gets."""
+    """Return the messages that a consumer of the queue receives."""
     return harness.client().subscribe("all", destination, AckMode.CLIENT).turn().bodies
 
 
