@@ -12,14 +12,18 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 NESTING_MAX = 50
 # Repetitions are written out, so this also bounds x{1000}{1000}.
 INSTRUCTIONS_MAX = 2000
 _REPEATED_MAX = 1000
 
-CHARACTER, SPLIT, JUMP, PLACE, MATCH = range(5)
+CHARACTER: Final = 0
+SPLIT: Final = 1
+JUMP: Final = 2
+PLACE: Final = 3
+MATCH: Final = 4
 Instruction = tuple[int, Any, int]
 Program = list[Instruction]
 Test = Callable[[str], bool]
