@@ -36,6 +36,7 @@ from tandemmq.broker.protocols.amqp import frames, sasl, schema
 from tandemmq.broker.protocols.amqp.channel import HANDLE_MAX, WINDOW, Channel, Sent
 from tandemmq.broker.protocols.amqp.codec import read_composite
 from tandemmq.broker.protocols.amqp.errors import (
+    FRAME_SIZE_TOO_SMALL,
     FRAMING_ERROR,
     ILLEGAL_STATE,
     INVALID_FIELD,
@@ -128,7 +129,6 @@ class AmqpSession(AmqpOutput):
         self.is_connected = False
         self.send_interval_ms = 0
         self.receive_interval_ms = 0
-        self.frame_bytes_max = FRAME_BYTES_MIN
         self.message_bytes_max = limits.message_bytes_max
         self.unsettled_max = limits.unsettled_max
         self.partial_bytes = 0
@@ -501,6 +501,10 @@ class AmqpSession(AmqpOutput):
 
     def _no_room(self, error: ClientError) -> None:
         self.ask(ProtocolFailure(ConnectionFailure(AmqpError(RESOURCE_LIMIT, error.message))))
+
+    def too_long(self, frame_bytes: int) -> None:
+        text = f"an answer has {frame_bytes} bytes, and the client takes frames of {self.frame_bytes_max}"
+        self.ask(ProtocolFailure(ConnectionFailure(AmqpError(FRAME_SIZE_TOO_SMALL, text))))
 
     # ---- what the broker says
 
