@@ -464,8 +464,8 @@ class Channel:
 
     def _flow_of_receiver(self, link: OutLink, flow: Flow, commands: list[Command]) -> None:
         if flow.link_credit is not None:
-            # What the client counts may be behind, by deliveries that are on their way to it.
-            behind = _signed(link.delivery_count - (flow.delivery_count or 0)) + link.waiting
+            # What the client counts may be behind, by deliveries that are on their way to it, but not ahead.
+            behind = max(_signed(link.delivery_count - (flow.delivery_count or 0)), 0) + link.waiting
             link.remaining = flow.link_credit - behind
         link.is_draining = flow.drain
         link.is_drained = False
