@@ -186,6 +186,10 @@ CLIENTS: Final[Mapping[str, Client]] = {
             "rumqttc", "0.25.0", "mqtt", ("Cargo.toml", "rumqttc.rs"), ("cargo build --quiet",),
             "{build}/target/debug/client", is_once=False,
         ),
+        Client(
+            "fe2o3-amqp", "0.18.4", "amqp", ("fe2o3.toml", "fe2o3-amqp.rs"),
+            ("mv fe2o3.toml Cargo.toml", "cargo build --quiet"), "{build}/target/debug/client", is_once=False,
+        ),
         java(
             "activemq-5.17", "5.17.6", "jms", "Jms", settings="-Dactivemq=5.17.6", replaced=("jakarta.jms", "javax.jms")
         ),

@@ -76,7 +76,7 @@ def send(is_over: threading.Event, *where: str) -> None:
 
 
 def main() -> None:
-    where, is_over = sys.argv[2:4] + [sys.argv[1]], threading.Event()
+    where, is_over = [*sys.argv[2:4], sys.argv[1]], threading.Event()
     threading.Thread(target=receive, args=where, daemon=True).start()
     threading.Thread(target=send, args=(is_over, *where), daemon=True).start()
     sys.stdin.read()
