@@ -197,7 +197,11 @@ CLIENTS: Final[Mapping[str, Client]] = {
         java(
             "activemq-6.3-tls", "6.3.1", "jms", "Jms", scheme="ssl", settings="-Dactivemq=6.3.1", options=JAVA_TLS
         ),
-        java("qpid-jms", "2.7.0", "qpid-jms", "QpidJms", scheme="amqp"),
+        java(
+            "qpid-jms-1", "1.13.0", "qpid-jms", "QpidJms", scheme="amqp", settings="-Dqpid=1.13.0",
+            replaced=("jakarta.jms", "javax.jms"),
+        ),
+        java("qpid-jms", "2.7.0", "qpid-jms", "QpidJms", scheme="amqp", settings="-Dqpid=2.7.0"),
         java("qpid-spring", "6.2.19", "qpid-spring", "QpidSpring", scheme="amqp"),
         java("spring-3.5", "3.5.7", "spring", "Spring", settings="-Dboot=3.5.7"),
         java("spring-4.0", "4.0.7", "spring", "Spring", settings="-Dboot=4.0.7"),
