@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.protocols.amqp import schema
-from tandemmq.broker.protocols.amqp.channel import HANDLE_MAX
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import DECODE_ERROR, FRAMING_ERROR, NOT_ALLOWED, RESOURCE_LIMIT
 from tandemmq.broker.protocols.amqp.frames import frame_of
 from tandemmq.broker.protocols.amqp.incoming import ENVELOPE_BYTES_MAX, PROPERTIES_MAX
-from tandemmq.broker.protocols.amqp.links import CREDIT, NAME_CHARACTERS_MAX
+from tandemmq.broker.protocols.amqp.links import CREDIT
 from tandemmq.broker.protocols.amqp.schema import Accepted, Composite
 from tandemmq.broker.protocols.amqp.sections import SECTIONS_MAX
-from tandemmq.broker.protocols.amqp.session import CHANNEL_MAX, LINKS_MAX, PERFORMATIVE_VALUES_MAX, SESSION_BYTES
+from tandemmq.broker.protocols.amqp.session import LINKS_MAX, PERFORMATIVE_VALUES_MAX, SESSION_BYTES
 from tandemmq.broker.protocols.amqp.types import NESTING_MAX, VALUES_MAX, Symbol
 from tandemmq.store.records.message import BodyKind
 from tests.support.broker.amqp_wire import LIMITS, AmqpWire, section, value
@@ -60,29 +59,30 @@ def nested(depth: int) -> Any:
 
 def test_channels(make: Make) -> None:
     wire = make()
-    assert wire.connect().channel_max == CHANNEL_MAX
-    wire.begin(CHANNEL_MAX)
-    assert closed(wire, BEGIN, channel=CHANNEL_MAX + 1) == (FRAMING_ERROR, "the channel 1024 is above channel-max")
+    assert wire.connect().channel_max == 1_023
+    wire.begin(1_023)
+    assert closed(wire, BEGIN, channel=1_024) == (FRAMING_ERROR, "the channel 1024 is above channel-max")
 
 
 def test_links_of_a_session(come: Make) -> None:
     wire = come()
-    for handle in range(HANDLE_MAX + 1):
+    for handle in range(wire.begin(1).handle_max + 1):
         assert isinstance(wire.say(sender(handle, handle))[0].performative, schema.Attach)
-    assert closed(wire, sender(0, HANDLE_MAX + 1)) == (NOT_ALLOWED, "the handle 1024 is above handle-max")
+    assert closed(wire, sender(0, 1_024)) == (NOT_ALLOWED, "the handle 1024 is above handle-max")
 
 
 @pytest.mark.timeout(60)
 def test_links_of_a_connection(make: Make) -> None:
     wire = make()
     wire.connect()
-    sessions = LINKS_MAX // (HANDLE_MAX + 1)
-    for channel in range(sessions + 1):
+    links = wire.begin().handle_max + 1
+    sessions = LINKS_MAX // links
+    for channel in range(1, sessions + 1):
         wire.begin(channel)
     for channel in range(sessions):
-        attaches = [frame_of(channel, write_composite(sender(each, each))) for each in range(HANDLE_MAX + 1)]
+        attaches = [frame_of(channel, write_composite(sender(each, each))) for each in range(links)]
         wire.receive(b"".join(attaches))
-        assert sum(each.target is not None for each in wire.all_of(schema.Attach)) == HANDLE_MAX + 1
+        assert sum(each.target is not None for each in wire.all_of(schema.Attach)) == links
     (detach,) = [each.performative for each in wire.say(sender(0), channel=sessions)][1:]
     assert isinstance(detach, schema.Detach)
     assert detach.error == schema.Error(RESOURCE_LIMIT, "a connection has 4096 links at most")
@@ -94,7 +94,7 @@ def test_links_of_a_connection(make: Make) -> None:
 
 def test_link_names(come: Make) -> None:
     attach = sender(0)
-    attach.name = "n" * (NAME_CHARACTERS_MAX + 1)
+    attach.name = "n" * 1_025
     detach = come().say(attach)[1].performative
     assert isinstance(detach, schema.Detach)
     assert detach.error == schema.Error(RESOURCE_LIMIT, "the name of a link has 1024 characters at most")
@@ -104,7 +104,7 @@ def test_sessions_and_links_take_memory(make_harness: Callable[..., Harness]) ->
     harness = make_harness(memory_limit=100 * SESSION_BYTES)
     wire = AmqpWire(harness)
     wire.connect()
-    for channel in range(CHANNEL_MAX):
+    for channel in range(200):
         answers = wire.say(BEGIN, channel=channel)
         if wire.is_closed:
             break

@@ -11,12 +11,11 @@ import pytest
 from tandemmq.broker.core.access import Credentials, OpenAccess
 from tandemmq.broker.core.commands import ClientError, ErrorKind, Undecided
 from tandemmq.broker.protocols.amqp import frames, schema
-from tandemmq.broker.protocols.amqp.channel import WINDOW
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import FRAME_SIZE_TOO_SMALL, FRAMING_ERROR, INVALID_FIELD
 from tandemmq.broker.protocols.amqp.frames import EARLY_FRAME_BYTES_MAX, FRAME_BYTES_MIN, frame_of
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Composite, Disposition, Flow, Transfer
-from tandemmq.broker.protocols.amqp.session import SOLE_CONNECTION
+from tandemmq.broker.protocols.amqp.types import Symbol
 from tandemmq.store.records.message import BodyKind
 from tests.support.broker.amqp_wire import AmqpWire, bodies, body_of, value
 from tests.support.broker.wire import Pieces
@@ -26,6 +25,8 @@ from tests.unit.broker.protocols.amqp.conftest import Make
 BEGIN = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)
 SENDER = schema.Attach(name="s", handle=0, role=False, source=schema.Source(), target=schema.Target(address="orders"))
 RECEIVER = schema.Attach(name="r", handle=1, role=True, source=schema.Source(address="orders"), target=schema.Target())
+
+SOLE_CONNECTION = Symbol("sole-connection-for-container")
 
 
 @pytest.fixture
@@ -212,7 +213,7 @@ def test_our_window_is_whole_in_each_flow(come: Make) -> None:
     for number in range(1, 40):
         wire.send(value("x"), settled=True)
         (flow,) = wire.flow(None, None, echo=True)
-        assert (flow.incoming_window, flow.next_incoming_id) == (WINDOW, number)
+        assert (flow.incoming_window, flow.next_incoming_id) == ((1 << 31) - 1, number)
 
 
 def test_a_window_that_shrinks_below_what_was_sent_stops_and_opens_again(come: Make, writer: Client) -> None:
