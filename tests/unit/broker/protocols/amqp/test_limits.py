@@ -80,15 +80,15 @@ def test_links_of_a_connection(make: Make) -> None:
     for channel in range(1, sessions + 1):
         wire.begin(channel)
     for channel in range(sessions):
-        attaches = [frame_of(channel, write_composite(sender(each, each))) for each in range(links)]
+        attaches = [frame_of(channel, write_composite(sender(channel * links + each, each))) for each in range(links)]
         wire.receive(b"".join(attaches))
         assert sum(each.target is not None for each in wire.all_of(schema.Attach)) == links
-    (detach,) = [each.performative for each in wire.say(sender(0), channel=sessions)][1:]
+    (detach,) = [each.performative for each in wire.say(sender(LINKS_MAX), channel=sessions)][1:]
     assert isinstance(detach, schema.Detach)
     assert detach.error == schema.Error(RESOURCE_LIMIT, "a connection has 4096 links at most")
     wire.say(schema.Detach(0, True), channel=0)
     wire.say(schema.Detach(0, True), channel=sessions)
-    (attach, _) = wire.say(sender(0), channel=sessions)
+    (attach, _) = wire.say(sender(LINKS_MAX), channel=sessions)
     assert attach.performative.target is not None  # type: ignore[union-attr]
 
 

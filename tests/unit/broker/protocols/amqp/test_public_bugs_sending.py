@@ -199,7 +199,7 @@ def test_a_refused_attach_has_both_answers_and_the_reason(come: Make, harness: H
     wire = come()
     attach, detach = wire.sender("secrets")
     assert isinstance(attach, schema.Attach)
-    assert (attach.name, attach.handle, attach.role, attach.target) == ("s0", 0, True, None)
+    assert (attach.handle, attach.role, attach.target) == (0, True, None)
     assert (detach.handle, detach.closed, detach.error.condition) == (0, True, UNAUTHORIZED)
     assert detach.error.description == "no right to write to queue://secrets"
 
