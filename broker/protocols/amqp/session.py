@@ -33,8 +33,10 @@ from tandemmq.broker.core.commands import (
     forget_frames,
 )
 from tandemmq.broker.protocols.amqp import frames, sasl, schema
-from tandemmq.broker.protocols.amqp.channel import HANDLE_MAX, WINDOW, Channel, Sent
+from tandemmq.broker.protocols.amqp.channel import HANDLE_MAX, Channel
 from tandemmq.broker.protocols.amqp.codec import read_composite
+from tandemmq.broker.protocols.amqp.deliveries_in import Sent
+from tandemmq.broker.protocols.amqp.endpoint import WINDOW
 from tandemmq.broker.protocols.amqp.errors import (
     FRAMING_ERROR,
     ILLEGAL_STATE,
@@ -144,7 +146,7 @@ class AmqpSession(AmqpOutput):
         self._out_links: dict[str, tuple[OutLink, Channel]] = {}
         self._asked: deque[Command] = deque()
         self._written: deque[OutLink] = deque()  # links to which presettled deliveries were written
-        self._going_on: list[Channel] = []  # with frames to send in the next turn
+        self._going_on: list[Callable[[], None]] = []  # called in the next turn: frames wait
         self._held_bytes = 0  # that the engine counts for sessions and links
         self._last_id = 0
         self._message_id_prefix = f"{broker_producer(connection_id)}:"
@@ -186,8 +188,8 @@ class AmqpSession(AmqpOutput):
             return commands
         self.now = self._clock()
         going_on, self._going_on = self._going_on, []
-        for channel in going_on:
-            channel.send_waiting()
+        for step in going_on:
+            step()
         while self._written and len(commands) < COMMANDS_MAX:
             self._acknowledge_written(commands)
         while self._asked and len(commands) < COMMANDS_MAX:
@@ -414,9 +416,7 @@ class AmqpSession(AmqpOutput):
         except AmqpError as error:
             if error.scope is Scope.CONNECTION:
                 raise
-            self.say(number, schema.End(Error(error.condition, error.text)))
-            channel.is_ending = True
-            channel.end(commands, lambda: None)
+            channel.fail(error, commands)
         return channel.scanned - before
 
     def _begin(self, number: int, begin: schema.Begin, commands: list[Command]) -> None:
@@ -442,7 +442,7 @@ class AmqpSession(AmqpOutput):
         self.say(number, schema.End())
         self._go_on()
 
-    # ---- what a session uses (channel.Connected)
+    # ---- what a session uses (channel.LinksConnected)
 
     def next_id(self) -> str:
         self._last_id += 1
@@ -473,9 +473,9 @@ class AmqpSession(AmqpOutput):
         self.has_more = True
         self.wake()
 
-    def go_on(self, channel: Channel) -> None:
-        if channel not in self._going_on:
-            self._going_on.append(channel)
+    def go_on(self, step: Callable[[], None]) -> None:
+        if step not in self._going_on:
+            self._going_on.append(step)
         self.has_more = True
         self.wake()
 
@@ -507,7 +507,7 @@ class AmqpSession(AmqpOutput):
     def receipt(self, receipt: Any) -> None:
         """Confirm a command: a message of the client is accepted; others have a function."""
         if type(receipt) is Sent:
-            receipt.channel.stored(receipt)
+            receipt.deliveries.stored(receipt)
         else:
             receipt.done()
 
@@ -524,7 +524,7 @@ class AmqpSession(AmqpOutput):
             made = self._prepared[1]
             self._prepared = None
             if isinstance(made, Undeliverable):
-                channel.passed_over(link, tag)
+                channel.deliveries_out.passed_over(link, tag)
                 raise made
             pieces, message_format = made
         else:
@@ -535,9 +535,9 @@ class AmqpSession(AmqpOutput):
             except TakesLong:
                 return partial(self._prepare, message, redeliveries)
             except Undeliverable:
-                channel.passed_over(link, tag)
+                channel.deliveries_out.passed_over(link, tag)
                 raise
-        channel.deliver(link, tag, pieces, message_format)
+        channel.deliveries_out.deliver(link, tag, pieces, message_format)
         return None
 
     def _prepare(self, message: Message, redeliveries: int) -> None:
@@ -556,7 +556,7 @@ class AmqpSession(AmqpOutput):
         """Answer a drain."""
         entry = self._out_links.get(subscription_id)
         if entry is not None:
-            entry[1].nothing(entry[0])
+            entry[1].deliveries_out.nothing(entry[0])
 
     def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
         """Do nothing: credit is the client's."""
@@ -577,7 +577,7 @@ class AmqpSession(AmqpOutput):
         """Report an error: the outcome of a message, the answer to a command, or the end of the connection."""
         receipt = error.receipt
         if type(receipt) is Sent:
-            receipt.channel.not_stored(receipt, error)
+            receipt.deliveries.not_stored(receipt, error)
         elif isinstance(receipt, Waiting):
             receipt.failed(error)
         elif self._reached in _HEADERS:
