@@ -217,7 +217,7 @@ class DurableSubscriptions(Part):
         kept = (durables[subscription_key(client_id, each)] for each in self._destinations.durable_names(client_id))
         # prove: a-client-id-has-one-owner "client.shares_id" -> "False"
         is_anothers = client.shares_id and any(each.user not in (None, user.name) for each in kept)
-        if client.is_guest or is_anothers:  # prove: a-guest-makes-no-durable "client.is_guest or " -> ""
+        if client.is_guest or is_anothers:  # prove: a-guest-makes-no-durable "client.is_guest" -> "False"
             raise refusal(
                 f"Client id {client.id!r} belongs to another user",
                 "An operator can use and delete the durable subscriptions under it, and cannot create one.",
