@@ -267,7 +267,7 @@ class GiveUp(Command):
 class GiveBack(Command):
     """Give the deliveries from ``first`` to ``tag`` back to their queues, for any consumer. ``is_failed``: the client
     refused them, so they count as redelivered, and the redelivery policy may make dead letters of them. A plain
-    subscription of a topic has no queue: its deliveries end."""
+    subscription of a topic has no queue: it gets its deliveries again itself, and those beyond the policy end."""
 
     id: str
     first: int

@@ -2,6 +2,7 @@
 
     endpoint       windows and the end        deliveries_in   messages of the client
     termini        what a link is about       deliveries_out  messages to it, their credit and outcomes
+    control_links  declare and discharge
 
 Frames of the client come to the methods named after them. Errors of a link detach it, errors of the session are raised
 (AmqpError).
@@ -25,6 +26,7 @@ from tandemmq.broker.core.commands import (
     Unsubscribe,
 )
 from tandemmq.broker.protocols.amqp import schema
+from tandemmq.broker.protocols.amqp.control_links import CONTROL_BYTES_MAX, COORDINATOR, ControlLinks, takes_rejected
 from tandemmq.broker.protocols.amqp.deliveries_in import DeliveriesIn
 from tandemmq.broker.protocols.amqp.deliveries_out import DeliveriesOut
 from tandemmq.broker.protocols.amqp.endpoint import Connected, Endpoint
@@ -79,6 +81,7 @@ class Channel:
 
     __slots__ = (
         "_connection",
+        "_control_links",
         "_endpoint",
         "_in_links",
         "_left",
@@ -93,6 +96,7 @@ class Channel:
         self._endpoint = Endpoint(connection, number, begin)
         self.deliveries_in = DeliveriesIn(self._endpoint)
         self.deliveries_out = DeliveriesOut(self._endpoint)
+        self._control_links = ControlLinks(self._endpoint, self.deliveries_in)
         self._in_links: dict[int, InLink] = {}
         self._out_links: dict[int, OutLink] = {}
         self._names: set[tuple[str, bool]] = set()
@@ -135,7 +139,13 @@ class Channel:
                 return
             raise _unattached(transfer.handle)
         try:
-            self.deliveries_in.take(link, transfer, payload, commands)
+            delivery = self.deliveries_in.take(link, transfer, payload)
+            if delivery is None:
+                return
+            if link.is_control:
+                self._control_links.take(link, delivery, commands)
+            else:
+                self.deliveries_in.send(link, delivery, commands)
         except AmqpError as error:
             if error.scope is not Scope.LINK:
                 raise
@@ -156,7 +166,10 @@ class Channel:
             return
         receiver = self._out_links.get(flow.handle)
         if receiver is not None:
-            self.deliveries_out.flow(receiver, flow, commands)
+            try:
+                self.deliveries_out.flow(receiver, flow, commands)
+            except AmqpError as error:
+                self._fail_link(receiver, Error(error.condition, error.text), commands)
         elif flow.handle not in self._left:
             raise _unattached(flow.handle)
 
@@ -175,6 +188,8 @@ class Channel:
             temporary = temporary_of(attach, self._connection.next_temporary)
             if attach.role:
                 self._attach_receiver(attach, temporary, commands)
+            elif isinstance(attach.target, schema.Coordinator):
+                self._attach_control(attach, commands)
             else:
                 self._attach_sender(attach, temporary, commands)
         except AmqpError as error:
@@ -199,7 +214,7 @@ class Channel:
         self,
         attach: schema.Attach,
         source: schema.Source | None,
-        target: schema.Target | None,
+        target: schema.Target | schema.Coordinator | None,
         message_bytes_max: int | None = None,
     ) -> None:
         """Answer an attach with these termini."""
@@ -224,15 +239,35 @@ class Channel:
             attach.handle,
             connection.next_id(),
             destination,
+            message_bytes_max=connection.message_bytes_max,
             delivery_count=attach.initial_delivery_count or 0,
             temporary=temporary,
         )
-        link.presettled = Waiting(_nothing, partial(self._presettled_refused, link))
-        self._in_links[attach.handle] = link
-        self._names.add((attach.name, attach.role))
+        self._enter(link)
         done = partial(self._attached, link, attach, plain_source(attach.source), answered_target(attach, link))
         failed = self._make_temporary(link, attach, commands)
         commands.append(AddProducer(link.id, destination, Waiting(done, failed)))
+
+    def _attach_control(self, attach: schema.Attach, commands: list[Command]) -> None:
+        connection = self._connection
+        connection.count_links(1, commands)
+        link = InLink(
+            attach.name,
+            attach.handle,
+            connection.next_id(),
+            None,
+            message_bytes_max=CONTROL_BYTES_MAX,
+            is_control=True,
+            takes_rejected=takes_rejected(attach),
+            delivery_count=attach.initial_delivery_count or 0,
+        )
+        self._enter(link)
+        self._attached(link, attach, plain_source(attach.source), COORDINATOR)
+
+    def _enter(self, link: InLink) -> None:
+        link.presettled = Waiting(_nothing, partial(self._presettled_refused, link))
+        self._in_links[link.handle] = link
+        self._names.add((link.name, False))
 
     def _attach_receiver(self, attach: schema.Attach, temporary: Destination | None, commands: list[Command]) -> None:
         connection = self._connection
@@ -271,14 +306,18 @@ class Channel:
         )
 
     def _attached(
-        self, link: Link, attach: schema.Attach, source: schema.Source | None, target: schema.Target | None
+        self,
+        link: Link,
+        attach: schema.Attach,
+        source: schema.Source | None,
+        target: schema.Target | schema.Coordinator | None,
     ) -> None:
         """Answer an attach whose link the engine has."""
         if self.is_ending:
             return
         link.is_attached = True
         if isinstance(link, InLink):
-            self._answer(attach, source, target, self._connection.message_bytes_max)
+            self._answer(attach, source, target, link.message_bytes_max)
             self.deliveries_in.top_up(link)
         else:
             self._answer(attach, source, target)
@@ -355,6 +394,10 @@ class Channel:
             if link.written:
                 commands.append(acknowledged(link))
             commands.append(Unsubscribe(link.id, seen=link.seen, receipt=Waiting(ended, lambda error: ended())))
+            return
+        if link.is_control:
+            self._control_links.end(link, commands)
+            self._producer_removed(link, ended)
             return
         removed = partial(self._producer_removed, link, ended)
         commands.append(RemoveProducer(link.id, Waiting(removed, lambda error: removed())))

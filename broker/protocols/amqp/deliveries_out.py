@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final
 
 from tandemmq.broker.core.commands import ClientError, Command, Grant
@@ -17,10 +18,12 @@ from tandemmq.broker.protocols.amqp.errors import Scope, not_implemented
 from tandemmq.broker.protocols.amqp.links import GRANTED_MAX, OutLink, Waiting
 from tandemmq.broker.protocols.amqp.outcomes import command_of
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Flow
+from tandemmq.broker.protocols.amqp.transactions import Run
 from tandemmq.broker.protocols.amqp.transfers import Frames, whole
 
 # Frames of waiting deliveries that are made in one turn.
 SENT_FRAMES_MAX: Final = 256
+_TRANSACTION: Final = "txn-id"
 
 
 class DeliveriesOut:
@@ -54,7 +57,9 @@ class DeliveriesOut:
     # ---- credit
 
     def flow(self, link: OutLink, flow: Flow, commands: list[Command]) -> None:
-        """Take over the credit that the client grants to a link."""
+        """Take over the credit that the client grants to a link. Raises AmqpError."""
+        if flow.properties is not None and _TRANSACTION in flow.properties:
+            raise not_implemented("acquisition in a transaction (txn-id in a flow)")
         if flow.link_credit is not None:
             # What the client counts may be behind, by deliveries that are on their way to it.
             behind = _signed(link.delivery_count - (flow.delivery_count or 0)) + link.waiting
@@ -206,7 +211,8 @@ class DeliveriesOut:
             return  # of a client that sends: it has its answer
         state = disposition.state
         if isinstance(state, schema.TransactionalState):
-            raise not_implemented("transactions", Scope.SESSION)
+            self._retire(disposition, state, commands)
+            return
         if state is None or isinstance(state, schema.Received):
             if not disposition.settled:
                 return
@@ -220,14 +226,40 @@ class DeliveriesOut:
             due = [len(covered), 0]
             done = partial(self._settled, due, first, last, state)
             receipt = Waiting(done, partial(self._not_settled, due, done))
-        for link, (low, high) in covered.items():
-            commands.append(command_of(link, low, high, link.default_outcome if state is None else state, receipt))
-            link.seen = max(link.seen, high)
-            if self._is_held(link):
-                commands.append(self._grant(link))
+        for run in covered:
+            link = run.link
+            outcome = link.default_outcome if state is None else state
+            commands.append(command_of(link, run.first, run.last, outcome, receipt))
+            self._note_seen(run, commands)
 
-    def _covered(self, first: int, last: int) -> dict[OutLink, tuple[int, int]]:
-        """Take out the deliveries with these ids: for each link, the first and the last tag."""
+    def _retire(
+        self, disposition: schema.Disposition, state: schema.TransactionalState, commands: list[Command]
+    ) -> None:
+        """Give deliveries an outcome in a transaction. Raises AmqpError."""
+        endpoint = self._endpoint
+        transaction = endpoint.connection.transactions.find(state.txn_id, Scope.SESSION)
+        outcome = None if isinstance(state.outcome, schema.Received) else state.outcome
+        if outcome is None and not disposition.settled:
+            return
+        first = disposition.first
+        last = first if disposition.last is None else disposition.last
+        covered = self._covered(first, last)
+        for run in covered:
+            found = run.link.default_outcome if outcome is None else outcome
+            transaction.retire(self, run, found, is_settled=disposition.settled, commands=commands)
+            self._note_seen(run, commands)
+        if covered and not disposition.settled:
+            answer = schema.Disposition(role=False, first=first, last=last, state=transaction.state(outcome))
+            endpoint.say(answer)
+
+    def _note_seen(self, run: Run, commands: list[Command]) -> None:
+        link = run.link
+        link.seen = max(link.seen, run.last)
+        if self._is_held(link):
+            commands.append(self._grant(link))
+
+    def _covered(self, first: int, last: int) -> list[Run]:
+        """Take out the deliveries with these ids."""
         unsettled = self._unsettled
         count = ((last - first) & UINT_MAX) + 1
         if count <= len(unsettled):
@@ -236,13 +268,45 @@ class DeliveriesOut:
         else:
             ids = [id for id in unsettled if (id - first) & UINT_MAX < count]
             self._endpoint.scanned += len(unsettled)
-        found: dict[OutLink, tuple[int, int]] = {}
+        found: list[Run] = []
+        latest: dict[OutLink, Run] = {}
         for id in ids:
             link = unsettled.pop(id)
             tag = link.unsettled.pop(id)
-            before = found.get(link)
-            found[link] = (tag if before is None else before[0], tag)
+            run = latest.get(link)
+            # Between the tags of a run there is no other delivery: the engine may have one that is in a transaction.
+            if run is not None and run.last + 1 == tag:  # prove: amqp-runs-have-no-gaps " and run.last + 1 == tag"
+                run.last = tag
+                run.ids.append(id)
+            else:
+                latest[link] = run = Run(link, tag, id)
+                found.append(run)
         return found
+
+    def resume(self, run: Run) -> None:
+        """Have deliveries wait for the client again: their transaction was rolled back."""
+        link = run.link
+        for place, id in enumerate(run.ids):
+            link.unsettled[id] = run.first + place
+            self._unsettled[id] = link
+        link.unsettled = dict(sorted(link.unsettled.items(), key=itemgetter(1)))
+        # Delivery ids are serial numbers: the oldest is the furthest behind the next.
+        next_id = self._next_delivery_id
+        self._unsettled = dict(sorted(self._unsettled.items(), key=lambda each: (each[0] - next_id) & UINT_MAX))
+        self._endpoint.scanned += len(self._unsettled)
+
+    def settle(self, run: Run, state: Any) -> None:
+        """Settle deliveries with the outcome that they have since their transaction was committed."""
+        endpoint = self._endpoint
+        if endpoint.is_ending:
+            return
+        first = last = run.ids[0]
+        for id in run.ids[1:]:
+            if id != (last + 1) & UINT_MAX:
+                endpoint.connection.settle(endpoint.number, first, last, state, is_receiver=False)
+                first = id
+            last = id
+        endpoint.connection.settle(endpoint.number, first, last, state, is_receiver=False)
 
     def _settled(self, due: list[int], first: int, last: int, state: Any) -> None:
         """Settle deliveries whose outcome the client gave without settling them, when it holds for all of them.

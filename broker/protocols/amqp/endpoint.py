@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from tandemmq.broker.core.commands import Command
 from tandemmq.broker.protocols.amqp.links import OutLink
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Begin, Composite, Flow
+from tandemmq.broker.protocols.amqp.transactions import Transactions
 
 # Our window, in frames: sent again with each flow, so it never ends.
 WINDOW: Final = (1 << 31) - 1
@@ -24,12 +25,13 @@ class Connected(Protocol):
     message_bytes_max: int
     unsettled_max: int  # deliveries of one link that wait for its client, or for its window
     partial_bytes: int  # of deliveries that are not whole, in all sessions
+    transactions: Transactions
 
     def say(self, channel: int, performative: Composite) -> None: ...
 
     def write(self, data: bytes | memoryview) -> None: ...
 
-    def accept(self, channel: int, delivery_id: int) -> None: ...
+    def accept(self, channel: int, delivery_id: int, state: Composite) -> None: ...
 
     def settle(self, channel: int, first: int, last: int, state: Any, *, is_receiver: bool) -> None: ...
 

@@ -39,26 +39,33 @@ class Waiting:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Partial:
-    """A delivery of the client of which not all frames came. ``size``: bytes of its frames."""
+    """A delivery of the client, as far as its frames came. ``size``: bytes of its frames; ``encoded``: its message,
+    once it is whole."""
 
     delivery_id: int
     message_format: int
     is_settled: bool
-    content: BytesIO = field(default_factory=BytesIO)
+    transaction_id: bytes | None = None
+    content: BytesIO | None = None  # of more than one frame
     size: int = 0
+    encoded: bytes = b""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class InLink:
     """A client that sends. ``id`` is its producer's; ``destination`` None: each message names its own; ``credit``:
     messages that it may still send; ``unanswered``: those that the broker has not settled; ``is_over``: nothing more is
-    taken from it; ``temporary``: the destination that was made for it."""
+    taken from it; ``temporary``: the destination that was made for it. ``is_control``: it declares transactions;
+    ``takes_rejected``: an outcome can tell its client that a request was refused."""
 
     name: str
     handle: int
     id: str
     destination: Destination | None
     _: KW_ONLY
+    message_bytes_max: int
+    is_control: bool = False
+    takes_rejected: bool = True
     credit: int = 0
     delivery_count: int = 0
     unanswered: int = 0

@@ -61,6 +61,7 @@ from tandemmq.broker.protocols.amqp.outcomes import acknowledged
 from tandemmq.broker.protocols.amqp.outgoing import TakesLong, encode
 from tandemmq.broker.protocols.amqp.output import AmqpOutput
 from tandemmq.broker.protocols.amqp.schema import Error
+from tandemmq.broker.protocols.amqp.transactions import Transactions
 from tandemmq.broker.protocols.amqp.types import Reader
 from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
 from tandemmq.store.records.message import Message
@@ -119,6 +120,7 @@ class AmqpSession(AmqpOutput):
         self.message_bytes_max = limits.message_bytes_max
         self.unsettled_max = limits.unsettled_max
         self.partial_bytes = 0
+        self.transactions = Transactions()
         self.links = 0
         self._state = self._ended_in = State.SASL_HEADER
         self._is_opened = False  # our open was written

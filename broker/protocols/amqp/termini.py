@@ -59,8 +59,8 @@ def check_attach(attach: Attach) -> None:
     if len(attach.name) > NAME_CHARACTERS_MAX:
         text = f"the name of a link has {NAME_CHARACTERS_MAX} characters at most"
         raise AmqpError(RESOURCE_LIMIT, text, Scope.LINK)
-    if isinstance(attach.target, Coordinator):
-        raise not_implemented("transactions")
+    if attach.role and isinstance(attach.target, Coordinator):
+        raise AmqpError(INVALID_FIELD, "a client that receives has no coordinator as its target", Scope.LINK)
     terminus = attach.source if attach.role else attach.target
     if attach.role and terminus is None:
         raise not_implemented("the look-up of a subscription")

@@ -197,7 +197,6 @@ def test_a_damaged_presettled_message_ends_the_link(sender: AmqpWire) -> None:
     ("fields", "condition"),
     [
         ({"target": schema.Target(address="x", dynamic=True)}, INVALID_FIELD),
-        ({"target": schema.Coordinator()}, NOT_IMPLEMENTED),
         ({"target": schema.Source(address="x")}, INVALID_FIELD),
         ({"address": "queue://"}, INVALID_FIELD),
         ({"address": "a?consumer.priority=1"}, NOT_IMPLEMENTED),
