@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-from tandemmq.broker.core.commands import ClientError, ErrorKind
+from tandemmq.broker.core.commands import ClientError, ErrorKind, Undecided
 
 # Conditions (AMQP 1.0, 2.8.15 to 2.8.18, 4.5.8).
 INTERNAL_ERROR: Final = "amqp:internal-error"
@@ -85,4 +85,6 @@ def condition_of(error: ClientError) -> str:
     """Return the condition for an error of the broker."""
     if isinstance(error, ConnectionFailure):
         return error.condition
+    if isinstance(error, Undecided):
+        return RESOURCE_LIMIT  # Qpid JMS gives up for good at UNAUTHORIZED
     return _CONDITIONS.get(error.kind, INTERNAL_ERROR)

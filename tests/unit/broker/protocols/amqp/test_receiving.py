@@ -13,6 +13,7 @@ from tandemmq.broker.protocols.amqp import deliveries_out, links, schema, termin
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED, RESOURCE_LIMIT
 from tandemmq.broker.protocols.amqp.frames import frame_of
+from tandemmq.broker.protocols.amqp.opening import AmqpLimits
 from tandemmq.broker.protocols.amqp.schema import (
     UINT_MAX,
     Accepted,
@@ -23,7 +24,6 @@ from tandemmq.broker.protocols.amqp.schema import (
     Released,
     Transfer,
 )
-from tandemmq.broker.protocols.amqp.session import AmqpLimits
 from tandemmq.broker.protocols.amqp.types import Described, Symbol, ULong
 from tandemmq.store.records.message import BodyKind, Message
 from tests.support.broker.amqp_wire import bodies, body_of, selector

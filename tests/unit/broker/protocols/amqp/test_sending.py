@@ -25,8 +25,8 @@ from tandemmq.broker.protocols.amqp.errors import (
 )
 from tandemmq.broker.protocols.amqp.frames import frame_of
 from tandemmq.broker.protocols.amqp.links import CREDIT
+from tandemmq.broker.protocols.amqp.opening import AmqpLimits
 from tandemmq.broker.protocols.amqp.schema import Accepted, Disposition, Rejected, Transfer
-from tandemmq.broker.protocols.amqp.session import AmqpLimits
 from tandemmq.broker.protocols.amqp.types import UByte, UInt, ULong
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.properties import Long
