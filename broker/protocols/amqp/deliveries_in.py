@@ -6,7 +6,6 @@ The client has credit for a bounded number of messages, those that are not answe
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Final
 
 from tandemmq.broker.core.commands import ClientError, Command, Send
 from tandemmq.broker.protocols.amqp import schema
@@ -22,10 +21,8 @@ from tandemmq.broker.protocols.amqp.errors import (
 from tandemmq.broker.protocols.amqp.incoming import Incoming
 from tandemmq.broker.protocols.amqp.links import CREDIT, CREDIT_LOW, InLink, Partial
 from tandemmq.broker.protocols.amqp.outcomes import error_of
-from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Accepted, Composite, Error, Rejected, TransactionalState
+from tandemmq.broker.protocols.amqp.schema import ACCEPTED, UINT_MAX, Composite, Error, Rejected, TransactionalState
 from tandemmq.broker.protocols.amqp.transactions import Transaction
-
-_ACCEPTED: Final = Accepted()
 
 
 class Sent:
@@ -128,7 +125,7 @@ class DeliveriesIn:
         """Accept a message of the client: it is durable if it is to be. In a transaction, the commit makes it so."""
         endpoint, transaction = self._endpoint, sent.transaction
         if not endpoint.is_ending:
-            state = _ACCEPTED if transaction is None else transaction.accepted
+            state = ACCEPTED if transaction is None else transaction.accepted
             endpoint.connection.accept(endpoint.number, sent.delivery_id, state)
         self.answered(sent.link)
 

@@ -15,11 +15,12 @@ from tandemmq.broker.core.commands import ClientError, Command, Grant
 from tandemmq.broker.protocols.amqp import schema
 from tandemmq.broker.protocols.amqp.endpoint import Endpoint
 from tandemmq.broker.protocols.amqp.errors import Scope, not_implemented
+from tandemmq.broker.protocols.amqp.hot import TRANSFER_HEAD_BYTES, transfer_head
 from tandemmq.broker.protocols.amqp.links import GRANTED_MAX, OutLink, Waiting
 from tandemmq.broker.protocols.amqp.outcomes import command_of
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Flow
 from tandemmq.broker.protocols.amqp.transactions import Run
-from tandemmq.broker.protocols.amqp.transfers import Frames, whole
+from tandemmq.broker.protocols.amqp.transfers import Frames
 
 # Frames of waiting deliveries that are made in one turn.
 SENT_FRAMES_MAX: Final = 256
@@ -138,28 +139,25 @@ class DeliveriesOut:
         link.remaining -= 1
         id = self._next_delivery_id
         self._next_delivery_id = (id + 1) & UINT_MAX
-        transfer = schema.Transfer(
-            handle=link.handle,
-            delivery_id=id,
-            delivery_tag=tag.to_bytes(8, "big"),
-            message_format=message_format,
-            settled=link.is_settled,
-        )
         if not link.is_settled:
             link.unsettled[id] = tag
             self._unsettled[id] = link
         endpoint = self._endpoint
         connection = endpoint.connection
-        frame = whole(endpoint.number, transfer, message_pieces, connection.frame_bytes_max)
-        if frame is None or self._waiting or endpoint.window <= 0:
-            link.waiting += 1
-            self._waiting.append((link, tag, Frames(transfer, message_pieces)))
-            self.send_waiting()
-        else:
-            for piece in frame:
+        size = sum(map(len, message_pieces))
+        is_usual = not message_format and TRANSFER_HEAD_BYTES + size <= connection.frame_bytes_max
+        if is_usual and not self._waiting and endpoint.window > 0:
+            connection.write(transfer_head(endpoint.number, link.handle, id, tag, link.is_settled, size))
+            for piece in message_pieces:
                 connection.write(piece)
             endpoint.sent()
             self._written(link, tag)
+        else:
+            tag_bytes = tag.to_bytes(8, "big")
+            transfer = schema.Transfer(link.handle, id, tag_bytes, message_format, link.is_settled)
+            link.waiting += 1
+            self._waiting.append((link, tag, Frames(transfer, message_pieces)))
+            self.send_waiting()
         if tag >= link.granted:
             if link.remaining > 0 and self._room(link) > 0:
                 connection.ask(self._grant(link))

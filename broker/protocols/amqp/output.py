@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from tandemmq.broker.protocols.amqp import hot
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.frames import frame_of
-from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Composite, Disposition
+from tandemmq.broker.protocols.amqp.schema import ACCEPTED, UINT_MAX, Composite, Disposition
 from tandemmq.broker.protocols.output import asleep
 
 # What ``pending_bytes`` counts for a disposition that may still grow.
@@ -69,4 +70,7 @@ class AmqpOutput:
         found, self._accepted = self._accepted, None
         if found is not None:
             self.pending_bytes -= _RANGE_BYTES
-            self.settle(*found, is_receiver=True)
+            if found[3] is ACCEPTED:
+                self.write(hot.accepted(found[0], found[1], found[2]))
+            else:
+                self.settle(*found, is_receiver=True)

@@ -171,7 +171,7 @@ class Flow(Composite):
 
 
 @composite(0x14, "transfer")
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Transfer(Composite):
     handle: UInt
     delivery_id: MaybeUInt = None
@@ -187,7 +187,7 @@ class Transfer(Composite):
 
 
 @composite(0x15, "disposition")
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Disposition(Composite):
     role: Boolean
     first: UInt
@@ -241,6 +241,9 @@ class Accepted(Composite):
     pass
 
 
+ACCEPTED: Final = Accepted()
+
+
 @composite(0x25, "rejected")
 @dataclass(slots=True)
 class Rejected(Composite):
@@ -292,7 +295,7 @@ class Target(Composite):
 
 
 @composite(0x70, "header")
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Header(Composite):
     durable: MaybeBoolean = None
     priority: Annotated[int | None, Kind.UBYTE] = None
@@ -302,7 +305,7 @@ class Header(Composite):
 
 
 @composite(0x73, "properties")
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Properties(Composite):
     message_id: Anything = None
     user_id: MaybeBinary = None
