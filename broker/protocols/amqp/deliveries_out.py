@@ -261,7 +261,8 @@ class DeliveriesOut:
         unsettled = self._unsettled
         count = ((last - first) & UINT_MAX) + 1
         if count <= len(unsettled):
-            ids = [id for id in ((first + each) & UINT_MAX for each in range(count)) if id in unsettled]
+            ids = [(first + each) & UINT_MAX for each in range(count)]
+            ids = [id for id in ids if id in unsettled]
             self._endpoint.scanned += count
         else:
             ids = [id for id in unsettled if (id - first) & UINT_MAX < count]

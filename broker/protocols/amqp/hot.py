@@ -20,7 +20,18 @@ from tandemmq.broker.protocols.amqp.types import Timestamp
 _TRANSFER: Final = b"\0\x53\x14\xc0"
 _DISPOSITION: Final = b"\0\x53\x15\xc0"
 _START: Final = 6  # of the first field, behind size and count
-_NULL, _TRUE, _FALSE, _ZERO, _SMALL, _UINT, _BINARY = 0x40, 0x41, 0x42, 0x43, 0x52, 0x70, 0xA0
+_NULL: Final = 0x40
+_TRUE: Final = 0x41
+_FALSE: Final = 0x42
+_ZERO: Final = 0x43
+_SMALL: Final = 0x52
+_UINT: Final = 0x70
+_UBYTE: Final = 0x50
+_TIME: Final = 0x83
+_BINARY: Final = 0xA0
+_TEXT: Final = 0xA1
+_SYMBOL: Final = 0xA3
+_LIST: Final = 0xC0
 _ACCEPTED_STATES: Final = (b"\0\x53\x24\x45", b"\0\x53\x24\xc0\x01\0")
 _TAG_BYTES_MAX: Final = 32
 
@@ -138,7 +149,6 @@ def read_disposition(data: bytes) -> Disposition | None:
 
 # ---- sections of a message: each from the place of its list, at ``at``, to ``stop``
 
-_LIST, _UBYTE, _TEXT, _SYMBOL, _TIME = 0xC0, 0x50, 0xA1, 0xA3, 0x83
 _UINTS: Final = bytes((_ZERO, _SMALL, _UINT))
 # For each field of the properties, the constructors of its usual forms.
 _USUAL: Final = (

@@ -362,9 +362,7 @@ def test_a_refused_message_fails_the_commit(
     assert texts(harness) == []
 
 
-def test_a_message_that_the_broker_refuses_fails_the_commit(
-    make_harness: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_that_the_broker_refuses_fails_the_commit(make_harness: Callable[..., Harness]) -> None:
     harness = make_harness(transaction_operations_max=2)
     wire = Controller(harness)
     wire.connect()
