@@ -617,13 +617,13 @@ class Channel:
             self._top_up(link)
             return
         if partial.is_settled:
-            commands.append(Send(message, None, link.presettled, incoming.translate))
+            commands.append(Send(message, None, link.presettled))
             self._top_up(link)
             return
         # prove: amqp-accepts-after-the-store "link.unanswered += 1" -> "connection.accept(self.number, 0)"
         link.unanswered += 1
         receipt = Sent(self, link, partial.delivery_id)
-        commands.append(Send(message, None, receipt, incoming.translate))
+        commands.append(Send(message, None, receipt))
 
     def _drop_partial(self, link: InLink) -> None:
         if link.partial is not None:
