@@ -107,13 +107,13 @@ class DeliveriesIn:
             return
         name = None if transaction is None else transaction.name
         if delivery.is_settled:
-            commands.append(Send(message, name, link.presettled, incoming.translate))
+            commands.append(Send(message, name, link.presettled))
             self.top_up(link)
             return
         # prove: amqp-accepts-after-the-store "link.unanswered += 1" -> "self.stored(Sent(self, link, 0, None))"
         link.unanswered += 1
         receipt = Sent(self, link, delivery.delivery_id, transaction)
-        commands.append(Send(message, name, receipt, incoming.translate))
+        commands.append(Send(message, name, receipt))
 
     def drop_partial(self, link: InLink) -> None:
         """Forget what came of a delivery that is not whole."""

@@ -15,8 +15,8 @@ from tandemmq.broker.protocols.amqp.types import Reader
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = range(0x70, 0x75)
 DATA, SEQUENCE, VALUE, FOOTER = range(0x75, 0x79)
 BODY: Final = frozenset((DATA, SEQUENCE, VALUE))
-# Only sections of these kinds may come more than once.
-_SEVERAL: Final = frozenset((DATA, SEQUENCE))
+# The constructors of sections that may come more than once: binary, and lists.
+_CONSTRUCTORS: Final = {DATA: (0xA0, 0xB0), SEQUENCE: (0x45, 0xC0, 0xD0)}
 # Limit of the sections of a message.
 SECTIONS_MAX: Final = 1_000
 _DESCRIBED: Final = 0
@@ -56,8 +56,10 @@ def scan(encoded: bytes) -> list[Section]:
             reader.skip()
         if not HEADER <= code <= FOOTER:
             raise DecodeError(f"a message has no section 0x{code & 0xFFFF:x}")
+        if code in _CONSTRUCTORS and encoded[value] not in _CONSTRUCTORS[code]:
+            raise DecodeError(f"the section 0x{code:x} of a message has another type")
         bit = 1 << (code - HEADER)
-        if seen & bit and code not in _SEVERAL:
+        if seen & bit and code not in _CONSTRUCTORS:
             raise DecodeError(f"a message has the section 0x{code:x} twice")
         seen |= bit
         found.append(Section(code, start, value, reader.at))
