@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from tandemmq.broker.protocols.amqp import sections
 from tandemmq.broker.protocols.amqp.bodies import Unmapped, jms_body
 from tandemmq.broker.protocols.amqp.bodies import is_quick as is_quickly_decoded
-from tandemmq.broker.protocols.amqp.codec import composed
+from tandemmq.broker.protocols.amqp.codec import read_section
 from tandemmq.broker.protocols.amqp.errors import AmqpError
 from tandemmq.broker.protocols.amqp.schema import Properties
-from tandemmq.broker.protocols.amqp.types import Described, Reader, ULong
 from tandemmq.broker.protocols.encoded import NATIVE
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.frames import OpenedMessage
@@ -87,8 +86,7 @@ def _content_type(encoded: bytes, found: list[sections.Section]) -> str | None:
     """Return the content type of the encoded message, because ActiveMQ's transformer ``raw`` sets no properties."""
     for each in found:
         if each.code == sections.PROPERTIES:
-            value: Any = Reader(encoded[each.value : each.stop]).value()
-            properties = composed(Described(ULong(each.code), value))
+            properties = read_section(each.code, encoded, each.value, each.stop)
             if isinstance(properties, Properties) and properties.content_type is not None:
                 return str(properties.content_type)
     return None

@@ -150,6 +150,12 @@ def read_disposition(data: bytes) -> Disposition | None:
 # ---- sections of a message: each from the place of its list, at ``at``, to ``stop``
 
 _UINTS: Final = bytes((_ZERO, _SMALL, _UINT))
+_HEADER: Final = b"\0\x53\x70\xc0"
+_NO_DELIVERIES: Final = bytes((_NULL, _ZERO))
+_SMALL_ULONG: Final = 0x53
+_BEFORE_ANNOTATIONS: Final = 0x71  # the header and the delivery annotations have codes up to this
+_DEFAULT_PRIORITY: Final = 4
+_PRIORITY_MAX: Final = 9
 # For each field of the properties, the constructors of its usual forms.
 _USUAL: Final = (
     bytes((_TEXT,)), bytes((_BINARY,)), *[bytes((_TEXT,))] * 4, *[bytes((_SYMBOL,))] * 2, *[bytes((_TIME,))] * 2,
@@ -198,6 +204,45 @@ def read_header(data: bytes, at: int, stop: int) -> Header | None:
     except IndexError:
         return None
     return found if at == stop and left <= 5 else None
+
+
+def has_header(message: bytes, durable: bool, priority: int) -> bool:
+    """Return whether an encoded message begins with a header that says this, and nothing of a time to live or of
+    earlier deliveries; or with no header, if that says the same. Delivery annotations must not follow."""
+    is_durable, known, at = False, _DEFAULT_PRIORITY, 0
+    try:
+        if message.startswith(_HEADER):
+            at = 5 + message[4]
+            fields = message[5]
+            place = _START
+            if fields > 0:
+                is_durable = message[place] == _TRUE
+                if _flag(message[place]) < 0:
+                    return False
+                place += 1
+            if fields > 1:
+                if message[place] == _UBYTE:
+                    known = min(message[place + 1], _PRIORITY_MAX)
+                    place += 1
+                elif message[place] != _NULL:
+                    return False
+                place += 1
+            if fields > 2 and message[place] != _NULL:
+                return False
+            place += fields > 2
+            if fields > 3 and _flag(message[place]) < 0:
+                return False
+            place += fields > 3
+            if fields > 4 and message[place] not in _NO_DELIVERIES:
+                return False
+            place += fields > 4
+            if place != at or fields > 5:
+                return False
+        if message[at] or message[at + 1] != _SMALL_ULONG or message[at + 2] <= _BEFORE_ANNOTATIONS:
+            return False
+    except IndexError:
+        return False
+    return is_durable is durable and known == priority
 
 
 def read_properties(data: bytes, at: int, stop: int) -> Properties | None:

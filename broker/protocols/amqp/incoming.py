@@ -12,11 +12,11 @@ from typing import Any, Final
 from tandemmq.broker.protocols.amqp import sections
 from tandemmq.broker.protocols.amqp.addresses import destination_of, reply_to_of
 from tandemmq.broker.protocols.amqp.bodies import Unmapped, mapped, uuid_text
-from tandemmq.broker.protocols.amqp.codec import composed
+from tandemmq.broker.protocols.amqp.codec import read_section
 from tandemmq.broker.protocols.amqp.errors import PRECONDITION_FAILED, RESOURCE_LIMIT, AmqpError, DecodeError, Scope
 from tandemmq.broker.protocols.amqp.schema import Header, Properties
 from tandemmq.broker.protocols.amqp.sections import scan
-from tandemmq.broker.protocols.amqp.types import Described, Reader, Symbol, ULong, Uuid
+from tandemmq.broker.protocols.amqp.types import Reader, Symbol, ULong, Uuid
 from tandemmq.broker.protocols.encoded import NATIVE
 from tandemmq.store.records.loose import has_room_for
 from tandemmq.store.records.message import TIME_MAX, BodyKind, Destination, DestinationKind, Message, PropertyValue
@@ -119,7 +119,7 @@ class Incoming:
         section = self._by_code.get(code)
         if section is None:
             return None
-        return composed(Described(ULong(code), self._value(code)))
+        return read_section(code, self._encoded, section.value, section.stop)
 
     def _apply_header(self, message: Message) -> None:
         header = self._composite(sections.HEADER)

@@ -10,13 +10,13 @@ import struct
 from typing import Any, Final
 
 from tandemmq.broker.core.commands import Undeliverable
-from tandemmq.broker.protocols.amqp import bodies, incoming, sections, types
+from tandemmq.broker.protocols.amqp import bodies, hot, incoming, sections, types
 from tandemmq.broker.protocols.amqp.addresses import address_of
-from tandemmq.broker.protocols.amqp.codec import composed, write_composite
+from tandemmq.broker.protocols.amqp.codec import read_section, write_composite
 from tandemmq.broker.protocols.amqp.decoded import ORIGINAL_ENCODING
 from tandemmq.broker.protocols.amqp.errors import AmqpError
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Header, Properties
-from tandemmq.broker.protocols.amqp.types import Described, Reader, Symbol, ULong, Uuid
+from tandemmq.broker.protocols.amqp.types import Symbol, ULong, Uuid
 from tandemmq.broker.protocols.encoded import is_encoded
 from tandemmq.store.records.altered import EXPIRATION_PROPERTY
 from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge
@@ -128,6 +128,9 @@ def _header(message: Message, properties: dict[str, PropertyValue], redeliveries
 
 def _encoded(message: Message, encoded: bytes, redeliveries: int, now: int, *, is_dead: bool) -> list[bytes]:
     """Return a message that is stored whole. ``is_dead``: it is a dead letter that had an expiration."""
+    is_as_sent = not redeliveries and not message.expiration and not is_dead
+    if is_as_sent and hot.has_header(encoded, message.persistent, message.priority):
+        return [encoded]
     try:
         start = 0
         old: Header | None = None
@@ -135,7 +138,7 @@ def _encoded(message: Message, encoded: bytes, redeliveries: int, now: int, *, i
         found_sections = sections.scan(encoded)
         for section in found_sections:
             if section.code == sections.HEADER:
-                found = composed(Described(ULong(section.code), Reader(encoded[section.value : section.stop]).value()))
+                found = read_section(section.code, encoded, section.value, section.stop)
                 old = found if isinstance(found, Header) else None
             elif section.code == sections.DELIVERY_ANNOTATIONS:
                 is_for_one_hop = True
@@ -159,7 +162,7 @@ def _without_expiration(encoded: bytes, found: list[sections.Section], start: in
     """Return the message from ``start`` on, without its time of expiration: Qpid JMS would drop it."""
     for each in found:
         if each.code == sections.PROPERTIES:
-            given = composed(Described(ULong(each.code), Reader(encoded[each.value : each.stop]).value()))
+            given = read_section(each.code, encoded, each.value, each.stop)
             if isinstance(given, Properties) and given.absolute_expiry_time is not None:
                 given.absolute_expiry_time = None
                 return [encoded[start : each.start], write_composite(given), encoded[each.stop :]]

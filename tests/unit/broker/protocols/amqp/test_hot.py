@@ -175,6 +175,37 @@ def test_a_section_is_read_from_its_place() -> None:
         assert found == composed(Described(ULong(encoded[2]), Reader(encoded[3:]).value()))
 
 
+@pytest.mark.parametrize("behind", [b"\0\x53\x73\x45", b"\0\x53\x77\x40", b"\0\x53\x71\xc1\1\0", b"", b"\0\xa3\1x\x40"])
+def test_a_header_that_is_true_is_known(behind: bytes) -> None:
+    plain = (0x72, 0x73, 0x77)
+    for form in (None, *headers()):
+        known = form or Header()
+        priority = 4 if known.priority is None else min(known.priority, 9)
+        encoded = b"" if form is None else write_composite(form)
+        is_true = known.ttl is None and not known.delivery_count and behind[1:2] == b"\x53" and behind[2] in plain
+        is_usual = form != Header()  # an empty list; it is read by the table
+        durable = known.durable is True
+        assert hot.has_header(encoded + behind, durable, priority) is (is_true and is_usual)
+        assert not hot.has_header(encoded + behind, not durable, priority)
+        assert not hot.has_header(encoded + behind, durable, priority + 1)
+
+
+def test_a_damaged_header_is_not_known() -> None:
+    chance = random.Random(FIXED_SEED)
+    body = b"\0\x53\x77\x40"
+    for form in headers():
+        whole = write_composite(form)
+        for _ in range(MUTATED):
+            data = bytearray(whole)
+            data[chance.randrange(3, len(data))] = chance.randrange(256)
+            for durable in (True, False):
+                if hot.has_header(bytes(data) + body, durable, 4):
+                    found, place = by_table(bytes(data) + body)
+                    assert (place, type(found)) == (len(data), Header)
+                    assert isinstance(found, Header)
+                    assert (found.durable is True, found.priority or 4, found.ttl) == (durable, 4, None)
+
+
 @pytest.mark.parametrize("number", UINTS)
 @pytest.mark.parametrize("settled", [True, False])
 def test_frames_are_written_as_the_table_says(number: int, settled: bool) -> None:
