@@ -97,6 +97,8 @@ class DeliveriesOut:
         return Grant(link.id, link.granted, is_drain=link.is_draining, receipt=receipt)
 
     def _room(self, link: OutLink) -> int:
+        if link.subscription is not None and link.subscription.is_looked_up:
+            return 0
         waiting = link.waiting if link.is_settled else len(link.unsettled)
         return self._endpoint.connection.unsettled_max - waiting
 
@@ -125,7 +127,7 @@ class DeliveriesOut:
 
     def _flow_of(self, link: OutLink) -> Flow:
         flow = self._endpoint.flow()
-        flow.handle = link.handle
+        flow.handle = link.own_handle
         flow.delivery_count = link.delivery_count
         flow.link_credit = max(link.remaining, 0)
         flow.available = 0
@@ -147,14 +149,14 @@ class DeliveriesOut:
         size = sum(map(len, message_pieces))
         is_usual = not message_format and TRANSFER_HEAD_BYTES + size <= connection.frame_bytes_max
         if is_usual and not self._waiting and endpoint.window > 0:
-            connection.write(transfer_head(endpoint.number, link.handle, id, tag, link.is_settled, size))
+            connection.write(transfer_head(endpoint.number, link.own_handle, id, tag, link.is_settled, size))
             for piece in message_pieces:
                 connection.write(piece)
             endpoint.sent()
             self._written(link, tag)
         else:
             tag_bytes = tag.to_bytes(8, "big")
-            transfer = schema.Transfer(link.handle, id, tag_bytes, message_format, link.is_settled)
+            transfer = schema.Transfer(link.own_handle, id, tag_bytes, message_format, link.is_settled)
             link.waiting += 1
             self._waiting.append((link, tag, Frames(transfer, message_pieces)))
             self.send_waiting()

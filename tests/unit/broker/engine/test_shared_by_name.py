@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.commands import ErrorKind, FindDurable
+from tandemmq.broker.core.commands import ErrorKind, FindDurable, FoundDurable
 from tandemmq.broker.core.names import MQTT_SHARES
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.topics.shared import CLIENT_ID
@@ -29,10 +29,10 @@ def kinds(client: Any) -> list[ErrorKind]:
     return [each.kind for each in client.session.errors]
 
 
-def find(client: Any, name: str = "d", *, is_global: bool = False) -> FindDurable:
+def find(client: Any, name: str = "d", *, is_global: bool = False) -> FoundDurable:
     command = FindDurable(name, is_global, "found")
     client.handle(command).turn()
-    return command
+    return command.found
 
 
 def test_consumers_with_one_selector_share_what_it_selects(harness: Any) -> None:
