@@ -29,7 +29,8 @@ def is_encoded(message: Message) -> bool:
 
 def decoded(message: Message, *, is_quick: bool) -> Message | None:
     """Return the form of a message that ``is_encoded``, as ActiveMQ's transformer ``jms`` makes it: with the same
-    header, and the body that JMS has for it. A body that has none, or a damaged message, is returned as it is. With
+    header, and the body that JMS has for it. A message whose body has none, or
+    that is damaged or compressed, is returned as it is. With
     ``is_quick``, None is returned for one that takes more than a millisecond or two."""
     from tandemmq.broker.protocols.amqp.decoded import decode
 

@@ -27,7 +27,7 @@ _UNTYPED: Final = (None, "application/octet-stream")
 _TEXTUAL: Final = frozenset(f"application/{each}" for each in ("json", "xml", "javascript", "ecmascript", "xml-dtd"))
 # Longest binary value that becomes a text.
 BINARY_BYTES_MAX: Final = 4_096
-_PRINTABLE: Final = {each: f"\\x{each:02X}" for each in range(256) if not 0x20 <= each < 0x7F or each == 0x5C}
+_PRINTABLE: Final = {each: f"\\x{each:02x}" for each in range(256) if not 0x20 <= each < 0x7F or each == 0x5C}
 _NULL: Final = 0x40
 _BINARY: Final = (0xA0, 0xB0)
 _STRING: Final = (0xA1, 0xB1)

@@ -11,10 +11,8 @@ from tandemmq.broker.protocols.amqp.codec import read_section
 from tandemmq.broker.protocols.amqp.errors import AmqpError
 from tandemmq.broker.protocols.amqp.schema import Properties
 from tandemmq.broker.protocols.encoded import NATIVE
-from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.frames import OpenedMessage
 from tandemmq.store.records.message import Message
-from tandemmq.store.records.openwire import INFLATED_BYTES_MAX
 from tandemmq.store.records.properties import Short
 
 ORIGINAL_ENCODING: Final = "JMS_AMQP_ORIGINAL_ENCODING"
@@ -33,17 +31,20 @@ def decode(message: Message, *, is_quick: bool) -> Message | None:
     last = _last
     if last is not None and last[0] is message:
         return last[1]
-    if is_quick and (message.size > QUICK_BYTES_MAX or (isinstance(message, OpenedMessage) and not message.is_quick)):
-        return None
-    try:
-        encoded = _body(message, is_quick=is_quick)
-        found = None if encoded is None else sections.scan(encoded)
-        if encoded is None or found is None:
+    if isinstance(message, OpenedMessage):
+        if message.is_compressed:
+            return message  # a client of JMS sent it, and no AMQP connector of ActiveMQ
+        if is_quick and not message.is_quick:
             return None
+    if is_quick and message.size > QUICK_BYTES_MAX:
+        return None
+    encoded = message.body
+    try:
+        found = sections.scan(encoded)
         if is_quick and not is_quickly_decoded(encoded, found, QUICK_VALUES_BYTES_MAX):
             return None
         kind, body, encoding = jms_body(encoded, found, _content_type(encoded, found))
-    except (AmqpError, RecordDamaged, Unmapped):
+    except (AmqpError, Unmapped):
         return message
     made = Message(
         message.destination,
@@ -71,15 +72,6 @@ def decode(message: Message, *, is_quick: bool) -> Message | None:
     if made.size <= KEPT_BYTES_MAX:
         _last = message, made
     return made
-
-
-def _body(message: Message, *, is_quick: bool) -> bytes | None:
-    """Return the encoded message; None: inflating it takes long."""
-    if not isinstance(message, OpenedMessage):
-        return message.body
-    if is_quick and message.is_compressed:
-        return None
-    return message.inflated(INFLATED_BYTES_MAX)
 
 
 def _content_type(encoded: bytes, found: list[sections.Section]) -> str | None:

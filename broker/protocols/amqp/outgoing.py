@@ -114,7 +114,7 @@ def _header(message: Message, properties: dict[str, PropertyValue], redeliveries
     if message.persistent:
         found.durable = True
     if message.priority != incoming.DEFAULT_PRIORITY:
-        found.priority = _priority(message)
+        found.priority = min(max(message.priority, 0), UBYTE_MAX)
     if message.expiration:
         found.ttl = _ttl(message, now)
     if redeliveries:
@@ -171,25 +171,17 @@ def _without_expiration(encoded: bytes, found: list[sections.Section], start: in
 
 def _renewed(old: Header, message: Message, redeliveries: int, now: int) -> Header:
     """Return the header with what is true now. A field keeps its value, also a default, if that is still right."""
-    new = Header(
+    return Header(
         durable=old.durable if (old.durable is True) is message.persistent else message.persistent,
         priority=old.priority,
         ttl=_ttl(message, now) if message.expiration else None if old.ttl else old.ttl,
         first_acquirer=old.first_acquirer,
         delivery_count=redeliveries or (None if old.delivery_count else old.delivery_count),
     )
-    known = incoming.DEFAULT_PRIORITY if old.priority is None else min(old.priority, incoming.PRIORITY_MAX)
-    if known != message.priority:
-        new.priority = _priority(message)
-    return new
 
 
 def _ttl(message: Message, now: int) -> int:
     return min(max(message.expiration - now, 1), UINT_MAX)
-
-
-def _priority(message: Message) -> int:
-    return min(max(message.priority, 0), UBYTE_MAX)
 
 
 def _section(code: int, value: Any) -> bytes:

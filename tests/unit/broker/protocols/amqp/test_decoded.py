@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import pytest
@@ -21,17 +22,19 @@ from tandemmq.broker.protocols.encoded import NATIVE, decoded, is_encoded
 from tandemmq.broker.protocols.mqtt.messages import TakesLong as MqttTakesLong
 from tandemmq.broker.protocols.mqtt.messages import payload_of, properties_of
 from tandemmq.broker.protocols.openwire import schema as openwire
+from tandemmq.broker.protocols.openwire.codec import STORED
+from tandemmq.broker.protocols.openwire.types import MessageId
 from tandemmq.broker.protocols.stomp.destinations import write_destination
 from tandemmq.broker.protocols.stomp.dialects import V12
 from tandemmq.broker.protocols.stomp.messages import TakesLong as StompTakesLong
 from tandemmq.broker.protocols.stomp.messages import encode as encode_stomp
 from tandemmq.store.records.altered import PartMessage, altered
-from tandemmq.store.records.frames import open_message
+from tandemmq.store.records.frames import accept_frame, open_message
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message, PropertyValue
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.properties import Byte, Long, Short, decode_stream, encode_properties, encode_stream
 from tests.support.broker.amqp_wire import header, section, value
-from tests.support.protocols.openwire.peer import Peer, opened
+from tests.support.protocols.openwire.peer import PRODUCER, Peer, opened
 
 QUEUE = Destination(DestinationKind.QUEUE, "TEST.Q")
 DATA, SEQUENCE = 0x75, 0x76
@@ -121,6 +124,21 @@ def test_a_body_without_a_form_stays_as_it_is(encoded: bytes) -> None:
     for message in forms(native(encoded)):
         assert is_encoded(message)
         assert decoded(message, is_quick=True) is message
+
+
+def test_a_compressed_message_stays_as_it_is() -> None:
+    """A client of JMS can send any body, with any properties."""
+    stream = zlib.compress(value("x" * 100_000))
+    wire = openwire.ActiveMQBytesMessage(
+        1, False, producer_id=PRODUCER, destination=QUEUE, message_id=MessageId(None, PRODUCER, 1, 0)
+    )
+    wire.content = len(value("x" * 100_000)).to_bytes(4, "big") + stream
+    wire.compressed = True
+    wire.marshalled_properties = encode_properties({NATIVE: True})
+    message = accept_frame(STORED.encode(wire), 1, 2).message
+    assert is_encoded(message)
+    for is_quick in (True, False):
+        assert decoded(message, is_quick=is_quick) is message
 
 
 def test_the_header_and_the_properties_stay() -> None:
