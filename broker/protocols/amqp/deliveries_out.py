@@ -62,8 +62,8 @@ class DeliveriesOut:
         if flow.properties is not None and _TRANSACTION in flow.properties:
             raise not_implemented("acquisition in a transaction (txn-id in a flow)")
         if flow.link_credit is not None:
-            # What the client counts may be behind, by deliveries that are on their way to it.
-            behind = _signed(link.delivery_count - (flow.delivery_count or 0)) + link.waiting
+            # What the client counts may be behind, by deliveries that are on their way to it, but not ahead.
+            behind = max(_signed(link.delivery_count - (flow.delivery_count or 0)), 0) + link.waiting
             link.remaining = flow.link_credit - behind
         link.is_draining = flow.drain
         link.is_drained = False

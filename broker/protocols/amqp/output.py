@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tandemmq.broker.protocols.amqp import hot
 from tandemmq.broker.protocols.amqp.codec import write_composite
-from tandemmq.broker.protocols.amqp.frames import frame_of
+from tandemmq.broker.protocols.amqp.frames import FRAME_BYTES_MIN, frame_of
 from tandemmq.broker.protocols.amqp.schema import ACCEPTED, UINT_MAX, Composite, Disposition
 from tandemmq.broker.protocols.output import asleep
 
@@ -17,12 +17,13 @@ _RANGE_BYTES: Final = 60
 
 
 class AmqpOutput:
-    """Pieces of bytes in order; ``pending_bytes``: how many in all. ``wake`` requests a turn for the session
-    (``Session.set_wake``)."""
+    """Pieces of bytes in order; ``pending_bytes``: how many in all. ``frame_bytes_max``: longest frame that the client
+    takes. ``wake`` requests a turn for the session (``Session.set_wake``)."""
 
     def __init__(self) -> None:
         self._out: list[bytes | memoryview] = []
         self.pending_bytes = 0
+        self.frame_bytes_max = FRAME_BYTES_MIN
         self.wake: Callable[[], None] = asleep
         # Channel, first and last delivery id, and their outcome.
         self._accepted: tuple[int, int, int, Composite] | None = None
@@ -50,7 +51,15 @@ class AmqpOutput:
 
     def say(self, channel: int, performative: Composite, *, type: int = 0) -> None:
         """Append a frame without payload."""
-        self.write(frame_of(channel, write_composite(performative), type))
+        frame = frame_of(channel, write_composite(performative), type)
+        if len(frame) > self.frame_bytes_max:
+            self.too_long(len(frame))
+        else:
+            self.write(frame)
+
+    def too_long(self, frame_bytes: int) -> None:
+        """End the connection: an answer has more bytes than its client takes in a frame."""
+        raise NotImplementedError
 
     def accept(self, channel: int, delivery_id: int, state: Composite) -> None:
         """Settle a delivery of the client as accepted. ``state``: the same object for all that are accepted alike."""

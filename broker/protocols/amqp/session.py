@@ -37,6 +37,7 @@ from tandemmq.broker.protocols.amqp.codec import read_performative
 from tandemmq.broker.protocols.amqp.deliveries_in import Sent
 from tandemmq.broker.protocols.amqp.endpoint import WINDOW
 from tandemmq.broker.protocols.amqp.errors import (
+    FRAME_SIZE_TOO_SMALL,
     FRAMING_ERROR,
     ILLEGAL_STATE,
     NOT_ALLOWED,
@@ -45,7 +46,7 @@ from tandemmq.broker.protocols.amqp.errors import (
     ConnectionFailure,
     Scope,
 )
-from tandemmq.broker.protocols.amqp.frames import FRAME_BYTES_MIN, OF_SASL, Frame, FrameCutter
+from tandemmq.broker.protocols.amqp.frames import OF_SASL, Frame, FrameCutter
 from tandemmq.broker.protocols.amqp.link_ends import LinkEnds
 from tandemmq.broker.protocols.amqp.link_table import HANDLE_MAX, Link
 from tandemmq.broker.protocols.amqp.links import OutLink, Waiting
@@ -116,7 +117,6 @@ class AmqpSession(AmqpOutput):
         self.is_connected = False
         self.send_interval_ms = 0
         self.receive_interval_ms = 0
-        self.frame_bytes_max = FRAME_BYTES_MIN
         self.message_bytes_max = limits.message_bytes_max
         self.unsettled_max = limits.unsettled_max
         self.partial_bytes = 0
@@ -474,6 +474,10 @@ class AmqpSession(AmqpOutput):
 
     def _no_room(self, error: ClientError) -> None:
         self.ask(ProtocolFailure(ConnectionFailure(AmqpError(RESOURCE_LIMIT, error.message))))
+
+    def too_long(self, frame_bytes: int) -> None:
+        text = f"an answer has {frame_bytes} bytes, and the client takes frames of {self.frame_bytes_max}"
+        self.ask(ProtocolFailure(ConnectionFailure(AmqpError(FRAME_SIZE_TOO_SMALL, text))))
 
     # ---- what the broker says
 
