@@ -20,7 +20,7 @@ STOMP: Final = "stomp"
 OPENWIRE: Final = "openwire"
 MQTT: Final = "mqtt"
 AMQP: Final = "amqp"
-#: STOMP or MQTT: the client chooses by the subprotocol that it requests.
+#: STOMP, MQTT or AMQP: the client chooses by the subprotocol that it requests.
 WEBSOCKET: Final = "websocket"
 #: ActiveMQ's schemes: the protocol, and whether it uses TLS. The variants of I/O (nio) are the same here.
 SCHEMES: Final = {
@@ -82,14 +82,16 @@ class ConnectorOptions:
     maximum_connections: int = 10_000
     max_inactivity_duration: int = 30_000  # OpenWire: the longest silence; 0: no limit
     max_inactivity_duration_initial_delay: int = 10_000
-    update_cluster_clients: bool = True  # OpenWire: clients are informed of the other brokers
-    # A client with a client id in use takes it over. None: in MQTT, as its specification requires, and not in OpenWire.
+    update_cluster_clients: bool = True  # OpenWire, AMQP: clients are informed of the other brokers
+    # A client with a client id in use takes it over. None: in MQTT, as its specification requires, and not in OpenWire
+    # and AMQP.
     allow_link_stealing: bool | None = None
     default_keep_alive: int = 0  # MQTT: for clients that request none; 0: no limit
     subscription_prefetch: int | None = None  # MQTT; None: as in [broker]
     publish_dollar_topics: bool = False  # MQTT: clients may send to topics that begin with "$"
     max_amqp_frame_size: int = 128 << 10  # AMQP: of a frame; max_frame_size limits a message
     idle_timeout: int = 30_000  # AMQP: the longest silence; 0: no limit
+    allow_non_sasl_connections: bool = True  # AMQP: an anonymous client may leave out SASL
     client_auth: str | None = None  # of TLS; None: as in [tls], here and below
     minimum_version: str | None = None
     certificate: str | None = None
@@ -265,10 +267,11 @@ class Option:
 _OF_STOMP: Final = (STOMP, WEBSOCKET)
 _OF_OPENWIRE: Final = (OPENWIRE,)
 _OF_MQTT: Final = (MQTT, WEBSOCKET)
-_OF_AMQP: Final = (AMQP,)
+_OF_AMQP: Final = (AMQP, WEBSOCKET)
 # ActiveMQ sets a STOMP connector's limits equally through `wireFormat.` and `transport.`.
 _MAX_FRAME_SIZE: Final = Option("max_frame_size", _at_least_one(size))
 _MAX_DATA_LENGTH: Final = Option("max_data_length", _at_least_one(size), _OF_STOMP)
+_CONNECT_TIMEOUT: Final = Option("connect_attempt_timeout", _at_least_one(milliseconds))
 _INITIAL_DELAY: Final = Option("max_inactivity_duration_initial_delay", milliseconds, _OF_OPENWIRE)
 _NEED: Final = Option("client_auth", _client_auth("need"), (TLS,))
 _WANT: Final = Option("client_auth", _client_auth("want"), (TLS,))
@@ -279,18 +282,20 @@ OPTIONS: Final[dict[str, Option]] = {
     "transport.maxDataLength": _MAX_DATA_LENGTH,
     "transport.hbGracePeriodMultiplier": Option("hb_grace_period_multiplier", _multiplier, _OF_STOMP),
     "transport.defaultHeartBeat": Option("default_heart_beat", _heart_beat, _OF_STOMP),
-    "transport.connectAttemptTimeout": Option("connect_attempt_timeout", _at_least_one(milliseconds)),
+    "transport.connectAttemptTimeout": _CONNECT_TIMEOUT,
+    "wireFormat.connectAttemptTimeout": _CONNECT_TIMEOUT,
     "maximumConnections": Option("maximum_connections", _at_least_one(count)),
     "wireFormat.maxInactivityDuration": Option("max_inactivity_duration", milliseconds, _OF_OPENWIRE),
     "wireFormat.maxInactivityDurationInitalDelay": _INITIAL_DELAY,  # ActiveMQ's spelling
     "wireFormat.maxInactivityDurationInitialDelay": _INITIAL_DELAY,
-    "updateClusterClients": Option("update_cluster_clients", _boolean, _OF_OPENWIRE),
-    "allowLinkStealing": Option("allow_link_stealing", _boolean, (OPENWIRE, MQTT, WEBSOCKET)),
+    "updateClusterClients": Option("update_cluster_clients", _boolean, (OPENWIRE, AMQP, WEBSOCKET)),
+    "allowLinkStealing": Option("allow_link_stealing", _boolean, (OPENWIRE, MQTT, AMQP, WEBSOCKET)),
     "transport.defaultKeepAlive": Option("default_keep_alive", milliseconds, _OF_MQTT),
     "transport.activeMQSubscriptionPrefetch": Option("subscription_prefetch", _prefetch, _OF_MQTT),
     "transport.publishDollarTopics": Option("publish_dollar_topics", _boolean, _OF_MQTT),
     "wireFormat.maxAmqpFrameSize": Option("max_amqp_frame_size", _amqp_frame_size, _OF_AMQP),
     "wireFormat.idleTimeout": Option("idle_timeout", milliseconds, _OF_AMQP),
+    "wireFormat.allowNonSaslConnections": Option("allow_non_sasl_connections", _boolean, _OF_AMQP),
     "needClientAuth": _NEED,
     "transport.needClientAuth": _NEED,
     "wantClientAuth": _WANT,
@@ -301,7 +306,7 @@ OPTIONS: Final[dict[str, Option]] = {
     "tls.ca": Option("ca", _path, (TLS,)),
 }
 
-#: Options of ActiveMQ that are valid here with one value only: the value, and the reason.
+#: Options of ActiveMQ that have no effect here: the values that are accepted, and the reason.
 ALWAYS: Final[dict[str, tuple[str, str]]] = {
     "wireFormat.maxFrameSizeEnabled": ("true", "a frame without an end takes all memory"),
     "wireFormat.tightEncodingEnabled": ("false", "messages are sent as they are in the journal, in loose encoding"),
@@ -311,7 +316,10 @@ ALWAYS: Final[dict[str, tuple[str, str]]] = {
     "wireFormat.tcpNoDelayEnabled": ("true", "all output of one turn is written at once"),
     "transport.tcpNoDelay": ("true", "all output of one turn is written at once"),
     "transport.keepAlive": ("true", "the system detects clients that vanished"),
-    "transport.useInactivityMonitor": ("true", "set wireFormat.maxInactivityDuration=0 to allow silence"),
+    "transport.useInactivityMonitor": (
+        "true",
+        "set wireFormat.maxInactivityDuration=0, or of AMQP wireFormat.idleTimeout=0, to allow silence",
+    ),
     "transport.verifyHostName": ("false", "a client's certificate is identified by its subject"),
     "rebalanceClusterClients": ("false", "only the master of a pair serves clients, so there is no choice"),
     "updateClusterClientsOnRemove": ("false", "clients need a broker's address most when it is away"),
@@ -319,9 +327,18 @@ ALWAYS: Final[dict[str, tuple[str, str]]] = {
         "mqtt-default-subscriptions",
         "queues of virtual topics are for STOMP and JMS clients; MQTT has shared subscriptions",
     ),
-    "transport.transformer": ("jms", "messages that jms would change or lose are stored whole, as native does"),
-    "wireFormat.allowNonSaslConnections": ("false", "each client logs in by SASL, PLAIN or ANONYMOUS"),
+    "transport.transformer": ("native or jms", "messages are stored whole, and other protocols get what jms makes"),
     "auditNetworkProducers": ("false", "there are no networks of brokers here"),
+}
+_CREDIT: Final = "a client that sends has credit for 500 messages"
+_TRACE: Final = "`tandemmq log-level` shows more while the broker runs"
+#: Options of ActiveMQ that are refused, and the reason.
+NEVER: Final[dict[str, str]] = {
+    "transport.producerCredit": _CREDIT,
+    "wireFormat.producerCredit": _CREDIT,
+    "transport.prefetch": "a client that receives grants its own credit",
+    "transport.trace": _TRACE,
+    "trace": _TRACE,
 }
 
 
@@ -330,9 +347,11 @@ def _options(query: str, protocol: str, is_tls: bool) -> ConnectorOptions:
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name in ALWAYS:
             only, reason = ALWAYS[name]
-            if value.lower() != only:
-                raise ValueError(f"{name}={only}, the only value here: {reason}")
+            if value.lower() not in only.split(" or "):
+                raise ValueError(f"{name}={only}, nothing else here: {reason}")
             continue
+        if name in NEVER:
+            raise ValueError(f"no {name}: {NEVER[name]}")
         option = OPTIONS.get(name)
         if option is None:
             near = get_close_matches(name, OPTIONS, 1)

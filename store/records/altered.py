@@ -19,6 +19,8 @@ from tandemmq.store.records.properties import encode_properties, without
 
 # Property of a copy with its own id: the id of the original message.
 ORIGINAL_ID_PROPERTY = "originalMessageId"
+# Property of a dead letter: the expiration of the original message.
+EXPIRATION_PROPERTY = "originalExpiration"
 
 _DELIVERY = struct.Struct(">?qb")
 _HEAD = struct.Struct(">iB5x")
@@ -71,6 +73,7 @@ def altered(
         original_destination=original_destination,
     )
     copy.broker_sequence = message.broker_sequence if broker_sequence is None else broker_sequence
+    copy.text_view = message.text_view if copy.message_id == message.message_id else None
     copy.sender = message.sender  # prove: copies-count-for-the-sender
     if isinstance(message, OpenedMessage):
         is_copy = not (message_id or broker_sequence or type or properties_added or properties_removed or is_original)
@@ -129,6 +132,20 @@ class PartMessage(OpenedMessage):
 
     def inflated(self, bytes_max: int) -> bytes:
         return self.whole.inflated(bytes_max)
+
+    def beginning(self, bytes_max: int) -> tuple[bytes, bool]:
+        return self.whole.beginning(bytes_max)
+
+    @property
+    def properties_bytes(self) -> int:
+        return self.whole.properties_bytes
+
+    @property
+    def marshalled_properties(self) -> bytes:
+        return self.whole.marshalled_properties
+
+    def has_property(self, entry: bytes) -> bool:
+        return self.whole.has_property(entry)
 
     @property
     def deflated(self) -> bytes:

@@ -102,6 +102,22 @@ def decode_properties(data: bytes) -> dict[str, Any]:
     return found
 
 
+def encode_entry(name: str, value: Any) -> bytes:
+    """Encode a name and its value as they are in a map. Raises Unencodable, as ``encode_properties``."""
+    return encode_properties({name: value})[_I32.size :]
+
+
+def encode_stream(values: Collection[Any]) -> bytes:
+    """Encode the body of a stream message. Raises Unencodable for a value without a Java type, or out of range."""
+    parts: list[bytes] = []
+    try:
+        for each in values:
+            _write_value(parts, each, 0)
+    except struct.error as error:
+        raise Unencodable(f"a value is out of range: {error}") from None
+    return b"".join(parts)
+
+
 def decode_stream(data: bytes) -> list[Any]:
     """Decode the body of a stream message: typed values up to its end. Raises RecordDamaged."""
     found = []

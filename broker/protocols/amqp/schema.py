@@ -16,6 +16,7 @@ from tandemmq.broker.protocols.amqp.types import Described, Symbol
 
 UINT_MAX: Final = 0xFFFFFFFF
 SESSION_END: Final = Symbol("session-end")
+NEVER: Final = Symbol("never")
 
 
 class Kind(Enum):
@@ -171,7 +172,7 @@ class Flow(Composite):
 
 
 @composite(0x14, "transfer")
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Transfer(Composite):
     handle: UInt
     delivery_id: MaybeUInt = None
@@ -187,7 +188,7 @@ class Transfer(Composite):
 
 
 @composite(0x15, "disposition")
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Disposition(Composite):
     role: Boolean
     first: UInt
@@ -241,6 +242,9 @@ class Accepted(Composite):
     pass
 
 
+ACCEPTED: Final = Accepted()
+
+
 @composite(0x25, "rejected")
 @dataclass(slots=True)
 class Rejected(Composite):
@@ -292,7 +296,7 @@ class Target(Composite):
 
 
 @composite(0x70, "header")
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Header(Composite):
     durable: MaybeBoolean = None
     priority: Annotated[int | None, Kind.UBYTE] = None
@@ -302,7 +306,7 @@ class Header(Composite):
 
 
 @composite(0x73, "properties")
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Properties(Composite):
     message_id: Anything = None
     user_id: MaybeBinary = None
@@ -319,13 +323,34 @@ class Properties(Composite):
     reply_to_group_id: MaybeString = None
 
 
-# ---- transactions (part 4): named in order to refuse them
+# ---- transactions (part 4)
 
 
 @composite(0x30, "coordinator")
 @dataclass(slots=True)
 class Coordinator(Composite):
     capabilities: Names = ()
+
+
+@composite(0x31, "declare")
+@dataclass(slots=True)
+class Declare(Composite):
+    global_id: Anything = None
+
+
+@composite(0x32, "discharge")
+@dataclass(slots=True)
+class Discharge(Composite):
+    """``fail``: roll back."""
+
+    txn_id: Binary
+    fail: Boolean = False
+
+
+@composite(0x33, "declared")
+@dataclass(slots=True)
+class Declared(Composite):
+    txn_id: Binary
 
 
 @composite(0x34, "transactional-state")

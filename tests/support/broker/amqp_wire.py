@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, TypeVar
 from tandemmq.broker.protocols.amqp import frames, schema
 from tandemmq.broker.protocols.amqp.codec import read_composite, write_composite
 from tandemmq.broker.protocols.amqp.frames import FrameCutter, frame_of
+from tandemmq.broker.protocols.amqp.opening import AmqpLimits
 from tandemmq.broker.protocols.amqp.schema import Composite
-from tandemmq.broker.protocols.amqp.session import AmqpLimits, AmqpSession
+from tandemmq.broker.protocols.amqp.session import AmqpSession
 from tandemmq.broker.protocols.amqp.types import Described, Reader, Symbol, ULong, encode
 from tests.support.broker.wire import Pieces, Wire
 
@@ -47,7 +48,13 @@ class AmqpWire(Wire):
     session: AmqpSession
 
     def __init__(
-        self, harness: Any, *, limits: AmqpLimits = LIMITS, pieces: Pieces = Pieces.WHOLE, peer: str = "test:1"
+        self,
+        harness: Any,
+        *,
+        limits: AmqpLimits = LIMITS,
+        pieces: Pieces = Pieces.WHOLE,
+        peer: str = "test:1",
+        certificate: str | None = None,
     ) -> None:
         id = harness.connection_id()
         super().__init__(
@@ -57,6 +64,9 @@ class AmqpWire(Wire):
             pieces=pieces,
             peer=peer,
         )
+        self.certificate = certificate
+        if certificate is not None:
+            self.session.set_certificate(certificate)
         self.cutter = FrameCutter(1 << 30)
         self.next_delivery_id = 0
 
@@ -117,7 +127,7 @@ class AmqpWire(Wire):
     def sender(self, address: Any = "orders", *, handle: int = 0, channel: int = 0, **fields: Any) -> list[Any]:
         """Attach a link that sends; return the answers."""
         attach = schema.Attach(
-            name=f"s{handle}",
+            name=fields.pop("name", f"s{handle}.{channel}"),
             handle=handle,
             role=False,
             source=schema.Source(),
@@ -135,11 +145,14 @@ class AmqpWire(Wire):
         channel: int = 0,
         credit: int | None = None,
         mode: int = 2,
+        rcv_settle_mode: int = 0,
+        name: str | None = None,
         **source: Any,
     ) -> list[Any]:
         """Attach a link that receives, and grant it credit; return the answers."""
         attach = schema.Attach(
-            name=f"r{handle}",
+            name=name or f"r{handle}.{channel}",
+            rcv_settle_mode=rcv_settle_mode,
             handle=handle,
             role=True,
             snd_settle_mode=mode,

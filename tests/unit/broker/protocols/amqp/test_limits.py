@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.protocols.amqp import schema
-from tandemmq.broker.protocols.amqp.codec import write_composite
+from tandemmq.broker.protocols.amqp.codec import PERFORMATIVE_VALUES_MAX, write_composite
 from tandemmq.broker.protocols.amqp.errors import DECODE_ERROR, FRAMING_ERROR, NOT_ALLOWED, RESOURCE_LIMIT
 from tandemmq.broker.protocols.amqp.frames import frame_of
 from tandemmq.broker.protocols.amqp.incoming import ENVELOPE_BYTES_MAX, PROPERTIES_MAX
 from tandemmq.broker.protocols.amqp.links import CREDIT
 from tandemmq.broker.protocols.amqp.schema import Accepted, Composite
 from tandemmq.broker.protocols.amqp.sections import SECTIONS_MAX
-from tandemmq.broker.protocols.amqp.session import LINKS_MAX, PERFORMATIVE_VALUES_MAX, SESSION_BYTES
+from tandemmq.broker.protocols.amqp.session import LINKS_MAX, SESSION_BYTES
 from tandemmq.broker.protocols.amqp.types import NESTING_MAX, VALUES_MAX, Symbol
 from tandemmq.store.records.message import BodyKind
 from tests.support.broker.amqp_wire import LIMITS, AmqpWire, section, value
