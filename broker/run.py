@@ -282,13 +282,13 @@ class Broker:
             self._engine.hang_up_users(names)
 
     def _make_rest(self) -> None:
-        """Make, in a thread, what a start need not wait for: the parsers of selectors, then the admin server. Only
+        """Make, in a thread, what a start need not wait for: what clients need later, then the admin server. Only
         once."""
         if self._is_rest_made:
             return
         self._is_rest_made = True
         shorten()
-        making = asyncio.get_running_loop().run_in_executor(self._parts.asking, selector.prepare)
+        making = asyncio.get_running_loop().run_in_executor(self._parts.asking, _prepare_parts)
         making.add_done_callback(self._rest_made)
 
     def _rest_made(self, _: asyncio.Future[None]) -> None:
@@ -398,3 +398,10 @@ class Broker:
             self._parts.notifier.ready(line)
         else:
             self._parts.notifier.status(line)
+
+
+def _prepare_parts() -> None:
+    """Import what the first client that needs it would import on the loop: the parsers of selectors, and the
+    advisories, which a broker without an OpenWire connector publishes, too."""
+    selector.prepare()
+    import tandemmq.broker.protocols.openwire.advisories  # noqa: F401
