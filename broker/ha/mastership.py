@@ -56,7 +56,7 @@ BACK_OFF_SECONDS_MAX = 10.0
 # A free lock is taken within this time; only after it this broker reports that it stands by.
 FIRST_POLL_SECONDS = 0.05
 # Interval at which signs of life are checked.
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 # Time for which the lock is left to the others after a handover.
 HANDS_OFF_SECONDS = 3.0
 
@@ -517,9 +517,11 @@ class Mastership:
                     raise hung(f"not done in {bound.seconds:g} s: {wait.value}")
                 if silence_max is not None and seen_alive is not None and now - seen_alive() >= silence_max:
                     raise hung(f"no sign of life for {now - seen_alive():.1f} s: {wait.value}")
-                look = min([LOOK_SECONDS, *[limit / 4 for limit in (bound.seconds, silence_max) if limit is not None]])
+                interval = min(
+                    [POLL_SECONDS, *[limit / 4 for limit in (bound.seconds, silence_max) if limit is not None]]
+                )
                 waiting: list[asyncio.Future[Any]] = [working, lost]
-                await asyncio.wait(waiting, timeout=look, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(waiting, timeout=interval, return_when=asyncio.FIRST_COMPLETED)
             if lost.done():
                 raise lost.result()
             return working.result()
@@ -566,7 +568,7 @@ class Mastership:
         def silence_seconds_max() -> float:
             proof_seconds = self._locker.proof().valid_for_seconds
             wait = Wait.BEGIN if self.phase is Phase.PROMOTING else Wait.LOOP
-            return self._bounds[wait].silence_seconds(proof_seconds) or LOOK_SECONDS
+            return self._bounds[wait].silence_seconds(proof_seconds) or POLL_SECONDS
 
         return loop_watched(self._threads, silence_seconds_max, lambda: lock.is_ours, on_hung)
 

@@ -278,7 +278,7 @@ class Handshake(asyncio.BufferedProtocol):
         self._waiting = b""
         self.abort()
 
-    def go_on(self, until: float) -> None:
+    def resume(self, until: float) -> None:
         """Do one step of the handshake, unless the handshake is over (broker.net.turns)."""
         plain = self._socket
         if not self._waiting or plain is None or plain.is_closing():

@@ -482,7 +482,7 @@ class Connection:
         self._states |= _LEFT
         self.holder.add(Kind.INPUT, len(data))
 
-    def go_on(self, until: float) -> None:
+    def resume(self, until: float) -> None:
         """Process more received bytes. Called by Turns."""
         self._is_queued = False
         states = self._states

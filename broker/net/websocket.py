@@ -254,7 +254,7 @@ class WebSocket(asyncio.Protocol):
 
     # ---- input of the peer
 
-    def go_on(self, until: float) -> None:
+    def resume(self, until: float) -> None:
         """Parse more frames until the clock shows ``until``. Called by Turns."""
         self._is_queued = False
         if not self._is_over:

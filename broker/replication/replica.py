@@ -1,4 +1,4 @@
-"""A node of a set: it stands for election, promises, follows and leads (docs/formats/replication.md).
+"""A node of a set: it votes, can be elected, follows and leads (docs/formats/replication.md).
 
 One thread, the replica's, owns position, promise and incoming stream: it handles messages in their order. The network's
 thread does at once what must not wait for a disk: it answers ALIVE, and notes answers and HAVEs for the term that
@@ -39,6 +39,8 @@ from tandemmq.broker.replication.messages import (
     Message,
     NotLeading,
     Piece,
+    PreVote,
+    PreVoteAnswer,
     Promise,
     PromiseAnswer,
     Resign,
@@ -46,8 +48,6 @@ from tandemmq.broker.replication.messages import (
     Skipped,
     Status,
     StatusAnswer,
-    Would,
-    WouldAnswer,
 )
 from tandemmq.broker.replication.network import Link, Network
 from tandemmq.broker.replication.peers import Known, Links, Twins
@@ -130,8 +130,8 @@ class Replica:
         self._thread = threads.thread(self._run, "tandemmq-replica")
         self._alive_thread = threads.thread(self._say_alive, "tandemmq-alive")
         self._handlers: Mapping[type, Callable[[Link, Any], object]] = {
-            Would: voter.would,
-            WouldAnswer: candidate.would_answered,
+            PreVote: voter.pre_vote,
+            PreVoteAnswer: candidate.would_answered,
             Promise: voter.promise,
             PromiseAnswer: candidate.promise_answered,
             Follow: leader.follow,
@@ -212,10 +212,10 @@ class Replica:
         return None if master is None else master.epoch
 
     @property
-    def may_stand(self) -> bool:
+    def may_be_candidate(self) -> bool:
         """Return whether this node would be elected if the others agreed: it votes, lacks nothing, and would take the
         mastership."""
-        return self.candidate.may_stand
+        return self.candidate.may_be_candidate
 
     def has_link_to(self, store: str) -> bool:
         """Return whether this node's own link to the store is up."""

@@ -59,12 +59,12 @@ def test_at_a_place_is_what_was_there_at_that_place(spark: SparkSession, tmp_pat
         directory.mkdir()
         is_archived = number % 2 == 0
         life = Life(str(directory), random.Random(chance.random()), ARCHIVING if is_archived else SETTINGS)
-        life.go_on(80)
+        life.run(80)
         file, offset = life.place()
         noted[str(directory)] = life.contents()
         moments.append(Cut(str(directory), file << 32 | offset, None, None, 0))
         if is_archived:
-            life.go_on(40)
+            life.run(40)
             assert life.contents() != noted[str(directory)]
         life.term.close()
     sources = Sources(tuple(noted), is_tail_wanted=True)

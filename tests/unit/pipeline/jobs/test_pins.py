@@ -126,7 +126,7 @@ def test_the_journal_alone_says_what_the_broker_says(spark: SparkSession, tmp_pa
         directory = tmp_path / f"store-{number:02}"
         directory.mkdir()
         life = Life(str(directory), random.Random(chance.random()))
-        life.go_on(STEPS)
+        life.run(STEPS)
         life.term.close()
         directories.append(directory)
 
