@@ -144,8 +144,8 @@ class Mastership:
 
     @property
     def is_release_overdue(self) -> bool:
-        """Return whether the release of the lock was not answered in time: the lock may be ours as long as this process
-        lives."""
+        """Return whether the release of the lock was not answered in time: this broker may hold the lock as long as
+        this process lives."""
         return self._overdue is not None and not self._overdue.done()
 
     def stop(self) -> None:

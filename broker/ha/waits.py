@@ -21,7 +21,7 @@ from tandemmq.broker.ha.states import Phase
 HUNG_SECONDS_MIN: Final = 5.0
 # and at most this long, since a proof may never end, or never be renewed.
 HUNG_SECONDS_MAX: Final = 30.0
-# A lock that has not answered for this long may be ours without our knowledge.
+# This broker may hold a lock that has not answered for this long.
 LOCK_SILENCE_SECONDS_MAX: Final = 10.0
 
 
