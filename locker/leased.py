@@ -50,7 +50,7 @@ class LeasedLocker(Locker):
             raise LockLost(f"{self.where} is not ours: nothing to announce there")
         self._set_holder(replace(mine, epoch=epoch, admin=admin or mine.admin))
         if not self.keep_alive():
-            raise LockLost(f"{self.where} is not ours any more: nothing to announce there")
+            raise LockLost(f"{self.where} is no longer held by this process: nothing to announce")
 
     def _set_holder(self, holder: Holder) -> None:
         """Set the holder entry that the next renewal publishes."""

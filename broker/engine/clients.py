@@ -209,7 +209,7 @@ class Clients(Part):
         # A frame that is too long: its client may have sent it without waiting, and may not read the answer.
         if is_end or (isinstance(command, ProtocolFailure) and error.kind is ErrorKind.RESOURCE):
             kind = f"{type(command).__name__} {error.kind.name} {client.principal.name}"
-            done = "hung up on" if is_end else "was refused"
+            done = "was disconnected" if is_end else "was refused"
             text = f"{client.connection!r} {done}: {error.message[:_LOGGED_CHARACTERS_MAX]}"
             self._limited.warning(type(session).__name__, kind, text, level=logging.INFO)
         if is_end:

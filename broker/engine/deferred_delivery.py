@@ -60,7 +60,7 @@ class Preparing:
                 prepare()
                 is_ready = True
             except Exception:
-                log.exception("%r: hung up, because a message could not be prepared for it", outlet)
+                log.exception("%r: disconnected, because a message could not be prepared for it", outlet)
 
         def then() -> None:
             memory.add(Kind.OUTPUT, -made)

@@ -356,7 +356,7 @@ class Engine:
         pace = Pace()
         for client in list(self._clients.all):
             if client.is_open and client.principal.name in names and client.principal.is_proved:
-                log.info("%r hung up: user %s was removed", client.connection, client.principal.name)
+                log.info("%r disconnected: user %s was removed", client.connection, client.principal.name)
                 self._clients.hang_up(client)
             if pace.is_full():
                 yield

@@ -150,7 +150,7 @@ def _figures_of(queue: Queue) -> Figures:
 def sentence(figures: Figures, limit: int) -> str:
     """Return an entry of ``MemoryHolders.held_back`` as a sentence."""
     return (
-        f"connection {figures['connection']} ({figures['peer']}, user {figures['user']}) is delivered nothing: "
+        f"connection {figures['connection']} ({figures['peer']}, user {figures['user']}) receives nothing: "
         f"it holds {figures['delivered']} bytes that it has not acknowledged and {figures.get('output', 0)} that it "
         f"has not read, more than is left of broker.memory_limit ({limit} bytes)"
     )

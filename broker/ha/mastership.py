@@ -412,7 +412,7 @@ class Mastership:
                 async with asyncio.timeout(self._bounds[Wait.ABORT].seconds):
                     await self._service.abort()  # not by a task: it must close the connections in this turn of the loop
             except TimeoutError:
-                log.error("clients are not hung up on in time")
+                log.error("the clients were not disconnected in time")
             self._answer_handovers(NotMaster(f"the handover came to nothing: {error}"))
             raise
         finally:

@@ -82,7 +82,7 @@ class RemoteProbe:
         except (OSError, ValueError) as error:
             raise NoRemoteProbe(f"{self.name} does not answer: {error}") from error
         if not isinstance(found, dict):
-            raise NoRemoteProbe(f"{self.name} has hung up")
+            raise NoRemoteProbe(f"{self.name} has disconnected")
         return found
 
     def greet(self) -> str:

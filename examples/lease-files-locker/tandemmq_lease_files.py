@@ -210,7 +210,7 @@ class LeaseFilesLocker(LeasedLocker):
             raise LockLost(f"{self.where} is not ours: nothing to announce there")
         claim.line |= {"epoch": epoch, "admin": admin or claim.line["admin"]}
         if not self.keep_alive():
-            raise LockLost(f"{self.where} is not ours any more: nothing to announce there")
+            raise LockLost(f"{self.where} is no longer held by this process: nothing to announce")
 
     def release(self) -> None:
         claim, self._claim, self._is_lost, self._proof = self._claim, None, False, NO_PROOF
