@@ -212,7 +212,7 @@ class Transaction:
 
     def _check_loss(self) -> None:
         if self._is_lost or (self._has_acknowledgements and self._begun_on is not self._link.connection):
-            raise TransactionLost("the connection was lost, and nothing of the transaction was done")
+            raise TransactionLost("the connection was lost; the transaction had no effect")
 
     def _end(self) -> None:
         self._is_over = True

@@ -112,8 +112,8 @@ class Branches(Part):
             # Transaction managers take this code for a reason to try again later, and not for an outcome.
             raise refusal(
                 f"User {client.principal.name} is not authorized to {what} transaction {key}",
-                "Allowed are the user who prepared it, while this broker is master, and users who may write to all "
-                "that it adds to and read from all that it takes from, or have admin there.",
+                "Allowed: the user who prepared it, while this broker is master, and users with write on all "
+                "destinations that it adds to and read on all that it takes from, or admin on them.",
                 ErrorKind.XA,
                 xa_code=XAER_RMFAIL,
             )

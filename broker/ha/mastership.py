@@ -243,7 +243,7 @@ class Mastership:
             await self._unless_stopped(self._life.has_ended.wait())
         if not self._stop.is_set():
             self._record("rested")
-            self._move(Event.RESTED, "opening the store to stand by")
+            self._move(Event.RESTED, "opening the store as standby")
 
     def _is_the_end(self, error: BaseException) -> bool:
         return ANSWERS[classify(error)][self._moment()] is Answer.END
@@ -364,7 +364,7 @@ class Mastership:
 
     async def _promote(self, life: VolumeThread, standby: AnyStandby) -> AnyStore:
         self.holder = None
-        self._move(Event.LOCK_TAKEN, "the lock is ours; fencing the journal and reading its end")
+        self._move(Event.LOCK_TAKEN, "this broker has the lock; fencing the journal and reading its end")
         locker = self._locker
         now = locker.clock.now
         loop = asyncio.get_running_loop()

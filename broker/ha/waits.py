@@ -132,7 +132,7 @@ BOUNDS: Final[Mapping[Wait, Bound]] = {
     Wait.ABORT: Bound((Phase.DEMOTED,), "the broker continues without it", Notices.LOOP, seconds=5.0),
     Wait.DROP: Bound(
         (),
-        "the thread is abandoned, the lock released; the broker stands by again when the thread returns",
+        "the thread is abandoned, the lock released; the broker becomes a standby again when the thread returns",
         Notices.LOOP,
         seconds=1.0,
     ),

@@ -78,7 +78,7 @@ def refusal_to_promise(
 def _refusal(view: View, asker_set: str | None, position: Position, now: float) -> str | None:
     own_set = view.set if view.set is not None else None if view.founding is None else view.founding.set
     if own_set is None or asker_set != own_set:
-        return "we are of different sets"
+        return "the nodes belong to different sets"
     if not view.is_voter:  # prove: learner-promises-nothing
         return "this node does not vote"
     if position < view.position:  # prove: behind-is-refused

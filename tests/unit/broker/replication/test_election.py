@@ -59,9 +59,9 @@ def test_who_is_as_far_is_promised() -> None:
 #: What is wrong for both questions: changes of the view, changes of the question, and how the answer begins.
 REFUSED = {
     "a learner": ({"is_voter": False}, {}, "this node does not vote"),
-    "another set": ({}, {"asker_set": OTHER}, "we are of different sets"),
-    "no set": ({}, {"asker_set": None}, "we are of different sets"),
-    "no set of mine": ({"set": None}, {}, "we are of different sets"),
+    "another set": ({}, {"asker_set": OTHER}, "the nodes belong to different sets"),
+    "no set": ({}, {"asker_set": None}, "the nodes belong to different sets"),
+    "no set of mine": ({"set": None}, {}, "the nodes belong to different sets"),
     "an older epoch": ({}, {"position": Position(3, 9, 9_000)}, "behind"),
     "an older file": ({}, {"position": Position(4, 5, 9_000)}, "behind"),
     "a batch less": ({}, {"position": Position(4, 6, 999)}, "behind"),
@@ -155,7 +155,7 @@ def test_a_founding_is_refused(seen: dict[str, Any], asked: dict[str, Any], reas
 def test_who_promised_a_founding_promises_to_a_candidate_of_that_set() -> None:
     view = replace(UNFOUNDED, founding=FOUNDING, is_voter=True, epoch=1)
     assert promise(view, epoch=2) is None
-    assert promise(view, epoch=2, asker_set=OTHER) == "we are of different sets"
+    assert promise(view, epoch=2, asker_set=OTHER) == "the nodes belong to different sets"
     assert pre_vote(view) is None
 
 

@@ -195,7 +195,7 @@ def test_findings_say_how_sure_the_answer_is() -> None:
     assert "no time is shown behind that moment" in output_text(Cut("a", None, NOON, None, 0))[1]
     assert "the journal at hand begins later" in output_text(Cut("a", 28, None, NOON, 0))[1]
     assert (
-        "3 files that were there then are not at hand (db-1.log to db-3.log)"
+        "3 files that existed then are missing here (db-1.log to db-3.log)"
         in output_text(known, lost={"a": [1, 2, 3]})[2]
     )
     assert "ActiveMQ" in output_text(known, unheaded=["a"])[2]
