@@ -169,7 +169,7 @@ class Broker:
         )
         for warning in self._report.warnings:
             log.warning("%s", warning, extra=log_events.UNSAFE)
-        self._parts.expiries.look()
+        self._parts.expiries.refresh()
         if self._admin is not None:
             self._admin.start()
         replica = self._parts.replica
@@ -258,14 +258,14 @@ class Broker:
         if self._engine is not None:
             self._engine.take_prefetches()
 
-    def _look_at_files(self) -> None:
+    def _refresh_files(self) -> None:
         """Apply changed users and certificates."""
-        self._parts.access.look()
+        self._parts.access.refresh()
         for tls in self._parts.tls:
-            tls.look()
+            tls.refresh()
         if self._admin is not None:
-            self._admin.look()
-        self._parts.expiries.look()
+            self._admin.refresh()
+        self._parts.expiries.refresh()
 
     def _wrong_files(self) -> list[str]:
         found = [self._settings_problem, self._parts.access.problem, *(tls.problem for tls in self._parts.tls)]
@@ -312,14 +312,14 @@ class Broker:
             self._note_firsts(confirmed)
             if now - last_tick >= TICK_SECONDS:
                 last_tick = now
-                self._look_at_files()
+                self._refresh_files()
                 self._parts.advertise_members()
                 if self._engine is not None:
                     self._engine.tick(milliseconds())
             if self._engine is not None:
                 self._make_rest()  # here, so that the first clients come before it
-                self._long_lived.look(self._engine.memory.used)
-            free_memory.look(0 if self._engine is None else self._engine.memory.used)
+                self._long_lived.update(self._engine.memory.used)
+            free_memory.update(0 if self._engine is None else self._engine.memory.used)
 
     def _note_firsts(self, confirmed: int) -> None:
         """Record when the first client is back and when it has its first answer: then the outage is over for

@@ -85,10 +85,10 @@ class AdminPort:
             listener = self._waited()
             self._opening = asyncio.get_running_loop().create_task(self._open(listener), name="admin port")
 
-    def look(self) -> None:
-        """See Guard.look."""
+    def refresh(self) -> None:
+        """See Guard.refresh."""
         if self._guard is not None:
-            self._guard.look()
+            self._guard.refresh()
 
     def end_sessions(self, names: Collection[str]) -> None:
         """See Sessions.end_of."""

@@ -4,8 +4,8 @@ In the store it is an ordinary durable subscription of the client id ``$share`` 
 topic. It exists while a consumer uses it, or a client id holds it, connected or not. For each holder the store has a
 record: a durable subscription of that client id, with the client's name for it, to the topic ``names.MQTT_SHARES``, to
 which no message is ever sent. The subscribed destination in this record is GROUP/FILTER. So the journal alone shows the
-holders. A holder's record is written before the first topic's, and removed before the last one's: topics without a
-holder are the rest of an interrupted removal.
+holders. A holder's record is written before the first topic's, and removed before the last one's: so topics without a
+holder are left over from an interrupted removal.
 """
 
 from __future__ import annotations

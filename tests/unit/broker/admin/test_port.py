@@ -85,7 +85,7 @@ async def test_the_token_is_there_before_the_server(broker: Broker) -> None:
     broker.port.start()
     token = read_token(broker.token_file)
     assert token is not None
-    broker.port.look()  # without effect
+    broker.port.refresh()  # without effect
     broker.port.end_sessions({"ann"})
     assert await broker.health() == 200
     assert read_token(broker.token_file) == token, "the server's own"
