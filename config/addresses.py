@@ -20,7 +20,7 @@ STOMP: Final = "stomp"
 OPENWIRE: Final = "openwire"
 MQTT: Final = "mqtt"
 AMQP: Final = "amqp"
-#: STOMP or MQTT: the client chooses by the subprotocol that it requests.
+#: STOMP, MQTT or AMQP: the client chooses by the subprotocol that it requests.
 WEBSOCKET: Final = "websocket"
 #: ActiveMQ's schemes: the protocol, and whether it uses TLS. The variants of I/O (nio) are the same here.
 SCHEMES: Final = {
@@ -82,14 +82,16 @@ class ConnectorOptions:
     maximum_connections: int = 10_000
     max_inactivity_duration: int = 30_000  # OpenWire: the longest silence; 0: no limit
     max_inactivity_duration_initial_delay: int = 10_000
-    update_cluster_clients: bool = True  # OpenWire: clients are informed of the other brokers
-    # A client with a client id in use takes it over. None: in MQTT, as its specification requires, and not in OpenWire.
+    update_cluster_clients: bool = True  # OpenWire, AMQP: clients are informed of the other brokers
+    # A client with a client id in use takes it over. None: in MQTT, as its specification requires, and not in OpenWire
+    # and AMQP.
     allow_link_stealing: bool | None = None
     default_keep_alive: int = 0  # MQTT: for clients that request none; 0: no limit
     subscription_prefetch: int | None = None  # MQTT; None: as in [broker]
     publish_dollar_topics: bool = False  # MQTT: clients may send to topics that begin with "$"
     max_amqp_frame_size: int = 128 << 10  # AMQP: of a frame; max_frame_size limits a message
     idle_timeout: int = 30_000  # AMQP: the longest silence; 0: no limit
+    allow_non_sasl_connections: bool = True  # AMQP: an anonymous client may leave out SASL
     client_auth: str | None = None  # of TLS; None: as in [tls], here and below
     minimum_version: str | None = None
     certificate: str | None = None
@@ -265,7 +267,7 @@ class Option:
 _OF_STOMP: Final = (STOMP, WEBSOCKET)
 _OF_OPENWIRE: Final = (OPENWIRE,)
 _OF_MQTT: Final = (MQTT, WEBSOCKET)
-_OF_AMQP: Final = (AMQP,)
+_OF_AMQP: Final = (AMQP, WEBSOCKET)
 # ActiveMQ sets a STOMP connector's limits equally through `wireFormat.` and `transport.`.
 _MAX_FRAME_SIZE: Final = Option("max_frame_size", _at_least_one(size))
 _MAX_DATA_LENGTH: Final = Option("max_data_length", _at_least_one(size), _OF_STOMP)
@@ -284,13 +286,14 @@ OPTIONS: Final[dict[str, Option]] = {
     "wireFormat.maxInactivityDuration": Option("max_inactivity_duration", milliseconds, _OF_OPENWIRE),
     "wireFormat.maxInactivityDurationInitalDelay": _INITIAL_DELAY,  # ActiveMQ's spelling
     "wireFormat.maxInactivityDurationInitialDelay": _INITIAL_DELAY,
-    "updateClusterClients": Option("update_cluster_clients", _boolean, _OF_OPENWIRE),
-    "allowLinkStealing": Option("allow_link_stealing", _boolean, (OPENWIRE, MQTT, WEBSOCKET)),
+    "updateClusterClients": Option("update_cluster_clients", _boolean, (OPENWIRE, AMQP, WEBSOCKET)),
+    "allowLinkStealing": Option("allow_link_stealing", _boolean, (OPENWIRE, MQTT, AMQP, WEBSOCKET)),
     "transport.defaultKeepAlive": Option("default_keep_alive", milliseconds, _OF_MQTT),
     "transport.activeMQSubscriptionPrefetch": Option("subscription_prefetch", _prefetch, _OF_MQTT),
     "transport.publishDollarTopics": Option("publish_dollar_topics", _boolean, _OF_MQTT),
     "wireFormat.maxAmqpFrameSize": Option("max_amqp_frame_size", _amqp_frame_size, _OF_AMQP),
     "wireFormat.idleTimeout": Option("idle_timeout", milliseconds, _OF_AMQP),
+    "wireFormat.allowNonSaslConnections": Option("allow_non_sasl_connections", _boolean, _OF_AMQP),
     "needClientAuth": _NEED,
     "transport.needClientAuth": _NEED,
     "wantClientAuth": _WANT,
@@ -320,7 +323,6 @@ ALWAYS: Final[dict[str, tuple[str, str]]] = {
         "queues of virtual topics are for STOMP and JMS clients; MQTT has shared subscriptions",
     ),
     "transport.transformer": ("jms", "messages that jms would change or lose are stored whole, as native does"),
-    "wireFormat.allowNonSaslConnections": ("false", "each client logs in by SASL, PLAIN or ANONYMOUS"),
     "auditNetworkProducers": ("false", "there are no networks of brokers here"),
 }
 

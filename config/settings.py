@@ -47,8 +47,8 @@ def _broker_name(name: str) -> str:
 
 def _failover_uri(uri: str) -> str:
     """Check a URI as a client writes it: the names of the broker's own connectors do not matter."""
-    if not re.fullmatch(r"(tcp|nio|ssl|auto)://[^\s,/?#]+:[0-9]{1,5}(\?[^\s,]*)?", uri):
-        raise ValueError('a client\'s URI like "tcp://HOST:61616"')
+    if not re.fullmatch(r"(tcp|nio|ssl|auto|amqps?|amqpwss?)://[^\s,/?#]+:[0-9]{1,5}(\?[^\s,]*)?", uri):
+        raise ValueError('a client\'s URI like "tcp://HOST:61616" or "amqp://HOST:5672"')
     return uri
 
 
@@ -97,9 +97,10 @@ class BrokerSettings(Section):
     durable_topic_prefetch: Count = Field(100, ge=1)
     """Maximum number of unacknowledged messages of a durable subscriber."""
     failover_uris: Annotated[tuple[Annotated[str, AfterValidator(_failover_uri)], ...], Listed] = ()
-    """Addresses of all brokers of this pair for OpenWire clients: `tcp://HOST:PORT`. The broker sends them to clients
-    with a failover transport at connect and at a handover, so a client needs to know one address only. Default: in a
-    set, the addresses of its members; else none."""
+    """Addresses of all brokers of this pair for clients of OpenWire (`tcp://HOST:PORT`) and AMQP (`amqp://HOST:PORT`,
+    `amqps`, `amqpws`, `amqpwss`). The broker sends them to clients at connect, to those of OpenWire with a failover
+    transport also at a handover, so a client needs to know one address only. Default: in a set, the addresses of its
+    members; else none."""
 
 
 class ConnectorSettings(Section):

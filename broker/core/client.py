@@ -127,6 +127,7 @@ class Client:
     holder: Holder = field(init=False)
     session: Session = field(init=False)
     id: str | None = field(default=None, init=False)
+    shares_id: bool = field(default=False, init=False)  # other connections of its user may have the same id
     connection_id: str | None = field(default=None, init=False)  # the client's own name for its connection (OpenWire)
     # The broker's own queue that belongs to this client, as its session named it; None: there is none.
     private: Destination | None = field(default=None, init=False)

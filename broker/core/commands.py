@@ -79,6 +79,16 @@ class LogIn(Command):
     receipt: Receipt | None = None
 
 
+@dataclass(slots=True, eq=False, repr=False)
+class ShareClientId(Command):
+    """Give a connection that has no client id this one, beside other connections of its user (AMQP: connections of one
+    container). Their durable subscriptions are the same: one that begins takes the place of its consumer on another of
+    these connections, which is notified (ErrorKind.TAKEN_OVER)."""
+
+    client_id: str
+    receipt: Receipt | None = None
+
+
 class Send(Command):
     """Store and route ``message``. The session has already given it its id, timestamp and destination.
 
@@ -115,6 +125,9 @@ class Subscribe(Command):
     ``destination``, one topic or pattern, each message goes to one, as from a queue. With ``durable_name`` the
     connection's client id keeps the membership while it is away, until it unsubscribes with that name. The group ends
     when no subscription is in it and no client id keeps a membership.
+    ``has_terms``: the group, which may have any name, has one destination and one selector (JMS). A subscription with
+    others is refused while the group is used; otherwise it begins the group anew. ``is_global``: no client id keeps
+    the membership, and every client may use it by ``durable_name``.
 
     Filled in before the receipt: ``held``, the messages that a durable subscription held when it began, by topic name.
     """
@@ -126,6 +139,8 @@ class Subscribe(Command):
     prefetch: int | None = None
     durable_name: str | None = None
     share: str | None = None
+    has_terms: bool = False
+    is_global: bool = False
     selector: str | None = None
     no_local: bool = False
     is_browser: bool = False
@@ -140,6 +155,7 @@ class Subscribe(Command):
 @dataclass(slots=True, eq=False, repr=False)
 class Unsubscribe(Command):
     """Close the subscription ``id``. With ``durable_name`` also delete that durable subscription (``id`` may be None).
+    ``is_global``: see Subscribe. ``unless_used``: a shared one is not deleted while it has consumers (ErrorKind.STATE).
 
     ``seen``: tag of the last delivery that reached the application; deliveries up to it count as delivered once more
     when they are redelivered. None: unknown, so all of them count. 0: none reached it.
@@ -148,8 +164,27 @@ class Unsubscribe(Command):
     id: str | None
     _: KW_ONLY
     durable_name: str | None = None
+    is_global: bool = False
+    unless_used: bool = False
     seen: int | None = None
     receipt: Receipt | None = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class FindDurable(Command):
+    """Look up the durable subscription ``name`` of the connection's client id, or a global one (see Subscribe).
+    Refused with ErrorKind.DESTINATION if there is none.
+
+    Filled in before the receipt: ``destination``, ``selector`` and ``no_local`` of it; ``is_shared``.
+    """
+
+    name: str
+    is_global: bool = False
+    receipt: Receipt | None = None
+    destination: Destination | None = field(default=None, init=False)
+    selector: str | None = field(default=None, init=False)
+    no_local: bool = field(default=False, init=False)
+    is_shared: bool = field(default=False, init=False)
 
 
 class Ack(Command):
@@ -232,7 +267,7 @@ class GiveUp(Command):
 class GiveBack(Command):
     """Give the deliveries from ``first`` to ``tag`` back to their queues, for any consumer. ``is_failed``: the client
     refused them, so they count as redelivered, and the redelivery policy may make dead letters of them. A plain
-    subscription of a topic has no queue: its deliveries end."""
+    subscription of a topic has no queue: it gets its deliveries again itself, and those beyond the policy end."""
 
     id: str
     first: int

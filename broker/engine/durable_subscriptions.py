@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.client import Client, ReceiptDue
-from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, Subscribe, refusal
+from tandemmq.broker.core.commands import ErrorKind, Receipt, Subscribe, refusal
 from tandemmq.broker.core.delivery import Subscription
 from tandemmq.broker.core.memory import PART_BYTES, Kind
 from tandemmq.broker.core.slices import Pace, Work, begin
 from tandemmq.broker.core.topics.durables import DurableSubscriber
-from tandemmq.broker.core.topics.shared import CLIENT_ID, Holding, SharedSubscriber, name_of
+from tandemmq.broker.core.topics.shared import Holding, SharedSubscriber
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.login import may_use
@@ -47,9 +47,6 @@ class DurableSubscriptions(Part):
     def __init__(self, shared: Shared, dispatcher: Dispatcher) -> None:
         super().__init__(shared)
         self._dispatcher = dispatcher
-        self._used: dict[Subscription, SharedSubscriber] = {}
-        self._are_looked_through = False  # True once those of a former term were checked
-        self._ending: set[str] = set()  # names of shared subscriptions that are being deleted
         shared.destinations.on_topic = self._join
 
     def of(
@@ -75,13 +72,13 @@ class DurableSubscriptions(Part):
                 return durable
             # JMS requires a new subscription under the same name.
             durable.check_unused()
-        _check_may_make(client)
+        self.check_may_make(client)
         if durable is None:
-            self._check_room(asked, 1)
+            self.check_room(asked, 1)
         else:
             # Before the old subscription is deleted: a client that is refused keeps it.
             missing = yield from self._missing(asked, Pace())
-            self._check_room(asked, max(1, len(missing) - len(durable.parts)))
+            self.check_room(asked, max(1, len(missing) - len(durable.parts)))
             durable.check_unused()
             if self._destinations.durables.get(key) is durable:  # an operator may have used or deleted it meanwhile
                 yield from self.delete(durable, None)
@@ -110,7 +107,7 @@ class DurableSubscriptions(Part):
             if pace.is_full():
                 yield
         missing = yield from self._missing(durable, pace)
-        self._check_room(durable, len(missing))
+        self.check_room(durable, len(missing))
         count = len(missing) + 1  # one for this work itself
         stored = _Stored(client, command.receipt, count, subscription, known)
         if holding is not None:
@@ -136,7 +133,7 @@ class DurableSubscriptions(Part):
         if not stored.count:
             yield from self._serve(stored, durable)
 
-    def _check_room(self, durable: DurableSubscriber, parts: int) -> None:
+    def check_room(self, durable: DurableSubscriber, parts: int) -> None:
         """Raise ClientError if that many more parts would take too much memory."""
         memory = self._memory
         if parts and memory.by_kind[Kind.STATE] + parts * PART_BYTES > memory.free_for_destinations:
@@ -207,115 +204,24 @@ class DurableSubscriptions(Part):
             opening = Callback(waiting.client, lambda _: self._is_stored(waiting, durable, part))
         self._append(AddSubscription(owner, _record(durable, topic, is_retroactive=is_retroactive), opening))
 
-    # ---- shared subscriptions
-
-    def shared(self, client: Client, command: Subscribe, group: str, parts: tuple[Destination, ...]) -> str:
-        """Return the name of the shared subscription that the client requests. ClientError if it cannot be one."""
-        if not group or "/" in group:
-            raise refusal(f"{group!r} is no name of a group", "It has no slash.", ErrorKind.DESTINATION)
-        if len(parts) != 1 or parts[0].kind is not DestinationKind.TOPIC:
-            raise refusal(
-                f"{command.destination} is not one topic", "Only a single topic can be shared.", ErrorKind.DESTINATION
-            )
-        if command.selector is not None or command.no_local:
-            raise refusal("A shared subscription takes all messages of its topics", kind=ErrorKind.SELECTOR)
-        share = name_of(group, parts[0])
-        names.check_length("the name of a shared subscription", share)
-        name = command.durable_name
-        if name is not None:
-            names.check_length("the name of a durable subscription", name)
-            client_id = client.client_id()
-            holding = self._destinations.holdings.get(client_id, name)
-            if holding is not None:
-                self._check_is_holder(client, holding)
-            is_other = holding is not None and holding.share != share
-            if is_other or subscription_key(client_id, name) in self._destinations.durables:
-                raise refusal(f"Client {client_id} has another durable subscription {name}", kind=ErrorKind.STATE)
-            if holding is None:
-                _check_may_make(client)
-        return share
-
-    def share(
-        self,
-        share: str,
-        subscription: Subscription,
-        client: Client,
-        command: Subscribe,
-        may_read: Callable[[Destination], bool],
-    ) -> Work[None]:
-        """Begin to consume from the shared subscription ``share`` (see ``shared``), which is created if it is
-        missing."""
-        while share in self._ending:
-            yield
-        if not subscription.is_open:
-            return
-        durable = self._destinations.durables.get(subscription_key(CLIENT_ID, share))
-        if durable is None:
-            topics = Destination(DestinationKind.TOPIC, share.partition("/")[2])
-            durable = SharedSubscriber(CLIENT_ID, share, topics, None, False)
-            self._check_room(durable, 1)
-            self._destinations.add_durable(durable)
-        assert isinstance(durable, SharedSubscriber), "no client has that id"
-        durable.users[subscription] = may_read
-        self._used[subscription] = durable
-        holding, name = None, command.durable_name
-        if name is not None and self._destinations.holdings.get(client.client_id(), name) is None:
-            owner = self._store.subscription(client.client_id(), name, names.MQTT_SHARES)
-            holding = Holding(owner, client.client_id(), name, share, client.principal.owner)
-            self._destinations.holdings.add(holding)
-        try:
-            yield from self.begin(durable, subscription, client, command, may_read, holding)
-        except ClientError:
-            if holding is not None:
-                self._destinations.holdings.remove(holding)
-            raise
-
     def _hold(self, holding: Holding, stored: Callback) -> None:
         share = names.MQTT_SHARES._replace(name=holding.share)
         record = encode_subscription(names.MQTT_SHARES, holding.client_id, holding.name, subscribed=share)
         self._append(AddSubscription(holding.owner, with_user_hint(record, holding.user), stored))
 
-    def let_go(self, client: Client, holding: Holding, waiting: ReceiptDue) -> Work[None]:
-        """Remove a holding from its share. ClientError if it belongs to another user."""
-        self._check_is_holder(client, holding)
-        self._destinations.holdings.remove(holding)
-        payload = encode_unsubscribe(names.MQTT_SHARES, holding.client_id, holding.name)
-        self._append(RemoveOwner(holding.owner, payload, waiting))
-        durable = self._destinations.durables.get(subscription_key(CLIENT_ID, holding.share))
-        if isinstance(durable, SharedSubscriber):
-            yield from self._end_unused(durable)
-
-    def left(self, subscription: Subscription) -> Work[None]:
-        """Remove an ended subscription from its shared one, if any. Call it once the queues have its messages again."""
-        durable = self._used.pop(subscription, None)
-        if durable is not None:
-            durable.left(subscription)
-            yield from self._end_unused(durable)
-
-    def end_all_unused(self) -> Work[None]:
-        """Delete shared subscriptions of a former term that no client uses, or whose deletion was not completed."""
-        if self._are_looked_through:
-            return
-        self._are_looked_through = True
-        for durable in list(self._destinations.durables.values()):
-            if isinstance(durable, SharedSubscriber):
-                yield from self._end_unused(durable)
-
-    def _end_unused(self, durable: SharedSubscriber) -> Work[None]:
-        share = durable.name
-        is_there = self._destinations.durables.get(subscription_key(CLIENT_ID, share)) is durable
-        if is_there and not durable.users and not self._destinations.holdings.is_held(share):
-            self._ending.add(share)
-            try:
-                yield from self.delete(durable, None)
-            finally:
-                self._ending.discard(share)
-
-    def _check_is_holder(self, client: Client, holding: Holding) -> None:
-        if holding.user is not None and holding.user != client.principal.name:
+    def check_may_make(self, client: Client) -> None:
+        """Raise ClientError if the client id is another user's, so that no operator becomes an owner beside that user.
+        A client that shares its client id may have had it before that user."""
+        durables = self._destinations.durables
+        client_id, user = client.client_id(), client.principal
+        kept = (durables[subscription_key(client_id, each)] for each in self._destinations.durable_names(client_id))
+        # prove: a-client-id-has-one-owner "client.shares_id" -> "False"
+        is_anothers = client.shares_id and any(each.user not in (None, user.name) for each in kept)
+        if client.is_guest or is_anothers:  # prove: a-guest-makes-no-durable "client.is_guest" -> "False"
             raise refusal(
-                f"Durable subscription {holding.name} of client {holding.client_id} belongs to another user",
-                kind=ErrorKind.SECURITY,
+                f"Client id {client.id!r} belongs to another user",
+                "An operator can use and delete the durable subscriptions under it, and cannot create one.",
+                ErrorKind.SECURITY,
             )
 
     def _check_holds_no_share(self, client_id: str, name: str) -> None:
@@ -381,16 +287,6 @@ class DurableSubscriptions(Part):
         self, durable: DurableSubscriber, topic: Destination, owner: int, waiting: ReceiptDue | None
     ) -> None:
         self._append(RemoveOwner(owner, encode_unsubscribe(topic, durable.client_id, durable.name), waiting))
-
-
-def _check_may_make(client: Client) -> None:
-    """Raise ClientError if the client id is another user's, so that no operator becomes an owner beside that user."""
-    if client.is_guest:  # prove: a-guest-makes-no-durable
-        raise refusal(
-            f"Client id {client.id!r} belongs to another user",
-            "An operator can use and delete the durable subscriptions under it, and cannot create one.",
-            ErrorKind.SECURITY,
-        )
 
 
 def _record(durable: DurableSubscriber, topic: Destination, *, is_retroactive: bool = False) -> bytes:

@@ -12,6 +12,7 @@ from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.delivery import Entry, QueueBase, Subscription
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.topics.topic import TopicSubscription
 from tandemmq.broker.engine.acknowledge import Acknowledger
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.part import Part, Shared
@@ -63,12 +64,17 @@ class Granting(Part):
         covered = [] if subscription is None else subscription.take_range(command.first, command.tag)
         refused: dict[QueueBase, list[Entry]] = {}
         dead: list[tuple[QueueBase, Entry]] = []
+        of_topic: list[Entry] = []
         pace = Pace()
         for _, entry in covered:
             if pace.is_full():
                 yield
             queue = entry.queue
             if queue is None:
+                # Of a plain subscription: no other consumer gets it, and there is no letter of it when it ends.
+                policy = self._policies.of(entry.message.destination).redelivery
+                if not (command.is_failed and policy.is_over(entry.refusals)):
+                    of_topic.append(entry)
                 continue
             if not command.is_failed:
                 queue.give_back(entry, is_seen=False)  # prove: released-does-not-count ", is_seen=False"
@@ -94,6 +100,8 @@ class Granting(Part):
         for queue in dict.fromkeys(entry.queue for _, entry in covered if entry.queue is not None):
             self._dispatcher.dispatch(queue)
         if subscription is not None:
+            if of_topic and isinstance(subscription, TopicSubscription) and subscription.is_open:
+                subscription.give_back(of_topic, is_seen=command.is_failed)  # prove: topics-take-deliveries-back
             self._acknowledger.resume(subscription)
 
 

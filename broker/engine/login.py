@@ -11,7 +11,7 @@ from typing import Protocol
 from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Credentials, Operation, PrivateAccess, is_admin
 from tandemmq.broker.core.client import NOBODY, Client
-from tandemmq.broker.core.commands import ClientError, Connect, ErrorKind, LogIn
+from tandemmq.broker.core.commands import ClientError, Connect, ErrorKind, LogIn, ShareClientId
 from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.principal import ANONYMOUS, Principal
 from tandemmq.broker.core.topics.durables import DurableSubscriber
@@ -131,10 +131,15 @@ class Login(Part):
             # The client came back before the loss of its old socket was noticed here (openwire.md 16.3).
             self._clients.hang_up(former, after_flush=False)
         if command.client_id is not None:
-            if command.client_id == CLIENT_ID:
-                raise ClientError(f"Client id {CLIENT_ID} is the broker's own", kind=ErrorKind.CLIENT_ID)
+            _check_not_reserved(command.client_id)
             if not (client.is_stand_in or principal.may_everything):
-                client.is_guest = self._owners.check(principal, command, session_user)
+                client.is_guest = self._owners.check(
+                    principal,
+                    command.client_id,
+                    session_user,
+                    has_session=command.state is not None,
+                    is_assigned=command.is_client_id_assigned,
+                )
             other = self._client_ids.get(command.client_id)
             if other is not None and self._gives_way(other, principal, session_user, client, command):
                 self._take_over(other, principal, client)
@@ -174,6 +179,35 @@ class Login(Part):
         self._advising.connected(client, command.login)
         user = None if principal.name == ANONYMOUS else principal.name
         tell(client.connection, client.session.connected, command, client.connection.id, user)
+
+    def share_client_id(self, client: Client, command: ShareClientId) -> None:
+        """Give a client its client id, if its user may have that."""
+        client_id, sessions = command.client_id, self.sessions
+        if client.id is not None:
+            assert client.id == client_id, "a session has one client id"
+            client.send_receipt(command.receipt)
+            return
+        names.check_length("the client id", client_id, ErrorKind.CLIENT_ID)
+        if sessions is None:
+            self._share(None, client, command)
+            return
+        self._clients.when_known(
+            client,
+            partial(sessions.find_user, client_id),
+            lambda user: self._clients.carry_out(client, command, partial(self._share, user)),
+        )
+
+    def _share(self, session_user: str | ClientError | None, client: Client, command: ShareClientId) -> None:
+        if isinstance(session_user, ClientError):
+            raise session_user
+        client_id, principal = command.client_id, client.principal
+        _check_not_reserved(client_id)
+        if not principal.may_everything:
+            # prove: a-shared-client-id-is-its-owners "self._owners.check(principal, client_id, session_user)" -> "0"
+            client.is_guest = self._owners.check(principal, client_id, session_user)
+        client.id = client_id
+        client.shares_id = True
+        client.send_receipt(command.receipt)
 
     def _gives_way(
         self, other: Client, principal: Principal, session_user: str | None, client: Client, command: Connect
@@ -247,6 +281,11 @@ class Login(Part):
             del self._connection_ids[client.connection_id]
 
 
+def _check_not_reserved(client_id: str) -> None:
+    if client_id == CLIENT_ID:
+        raise ClientError(f"Client id {CLIENT_ID} is the broker's own", kind=ErrorKind.CLIENT_ID)
+
+
 def _address_of(client: Client) -> str:
     """Return the address of a client without the port."""
     return client.connection.peer.rpartition(":")[0]
@@ -263,21 +302,28 @@ class ClientIds(Part):
     If rights are configured, an operator may connect with the client id of another user, by its admin rights. It is a
     guest: it uses and deletes the present state, makes no state under that client id, and gives way to an owner."""
 
-    def check(self, principal: Principal, command: Connect, session_user: str | None) -> bool:
-        """Return whether ``principal`` is a guest there. Raise ClientError if it may not connect with the client id of
-        ``command``. ``session_user``: result of ``Sessions.find_user``."""
-        client_id = command.client_id
-        assert client_id is not None, "the client gave one"
-        if self._settings.client_id_begins_with_user and principal.is_proved:
-            self._check_name(principal, command, client_id)
+    def check(
+        self,
+        principal: Principal,
+        client_id: str,
+        session_user: str | None,
+        *,
+        has_session: bool = False,
+        is_assigned: bool = False,
+    ) -> bool:
+        """Return whether ``principal`` is a guest there. Raise ClientError if it may not have that client id.
+        ``session_user``: result of ``Sessions.find_user``; ``has_session``: the client is one of MQTT; ``is_assigned``:
+        the broker chose the client id."""
+        if self._settings.client_id_begins_with_user and principal.is_proved and not is_assigned:
+            self._check_name(principal, client_id)
         if self.is_owner(principal, client_id, session_user):
             return False
         durables = self._durables(client_id)
         if session_user is None and all(each.user is None for each in durables):
             return False
         # An MQTT client has its session under its client id.
-        # prove: a-guest-has-no-session "command.state is None" -> "True"
-        may_come = not principal.is_proved or command.state is None
+        # prove: a-guest-has-no-session "not has_session" -> "True"
+        may_come = not principal.is_proved or not has_session
         # prove: a-client-id-is-its-owners "self._may_use" -> "True or self._may_use"
         if not (may_come and self._may_use(principal, durables, session_user)):
             raise ClientError(
@@ -301,9 +347,9 @@ class ClientIds(Part):
         names = self._destinations.durable_names(client_id)
         return [durables[subscription_key(client_id, name)] for name in names]
 
-    def _check_name(self, principal: Principal, command: Connect, client_id: str) -> None:
-        """Check that the client id begins with the name of its user, unless a client library or this broker made it."""
-        if command.is_client_id_assigned or is_generated(client_id):
+    def _check_name(self, principal: Principal, client_id: str) -> None:
+        """Check that the client id begins with the name of its user, unless a client library made it."""
+        if is_generated(client_id):
             return
         name = principal.name
         # ``ann`` is no beginning of ``anna-1``.

@@ -6,13 +6,21 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
-from typing import Final
+from typing import Final, cast
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Operation, is_admin
 from tandemmq.broker.core.advisor import MessageEvent
-from tandemmq.broker.core.client import UNBOUNDED, Client, ReceiptDue
-from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, SetNoLocal, Subscribe, Unsubscribe, refusal
+from tandemmq.broker.core.client import UNBOUNDED, Client, Connection, ReceiptDue
+from tandemmq.broker.core.commands import (
+    ClientError,
+    ErrorKind,
+    FindDurable,
+    SetNoLocal,
+    Subscribe,
+    Unsubscribe,
+    refusal,
+)
 from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.delivery import Entry, QueueBase, Selector, Subscription, volatile_entry
 from tandemmq.broker.core.memory import ID_BYTES, NAMED_BYTES, SUBSCRIPTION_BYTES, WORD_BYTES, Kind
@@ -20,11 +28,14 @@ from tandemmq.broker.core.queue.ordering import run_of
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.selector import compile_selector, count_words
 from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.topics.durables import DurableSubscriber
+from tandemmq.broker.core.topics.shared import Holding
 from tandemmq.broker.core.topics.topic import DurableSubscription, TopicSubscription
 from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.durable_subscriptions import DurableSubscriptions
 from tandemmq.broker.engine.part import Part, Shared
+from tandemmq.broker.engine.shared_subscriptions import SharedSubscriptions
 from tandemmq.store.records.commands import subscription_key
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
@@ -57,7 +68,8 @@ class Subscriber(Part):
         self._keeps = shared.policies.any(lambda policy: policy.recovery is not None)
         self._advising = advising
         self._durables = DurableSubscriptions(shared, dispatcher)
-        self.end_unused_shares = self._durables.end_all_unused
+        self._shares = SharedSubscriptions(shared, self._durables)
+        self.end_unused_shares = self._shares.end_all_unused
 
     def subscribe(self, client: Client, command: Subscribe) -> Work[None]:
         """Open a subscription. A new durable one gets messages, and its receipt, once the store has it."""
@@ -279,6 +291,7 @@ class Subscriber(Part):
         self, client: Client, command: Subscribe, name: str, parts: tuple[Destination, ...]
     ) -> Work[None]:
         self._begin_topics(client, parts)
+        yield from self._take_over(client, name)
         durable = yield from self._durables.of(client, command, name, parts)
         prefetch_now = self._prefetch(client, command, parts[0], is_topic=True, is_durable=True)
         subscription = Subscription(
@@ -300,10 +313,33 @@ class Subscriber(Part):
             yield from self._durables.end_empty(durable)
             raise
 
+    def _take_over(self, client: Client, name: str) -> Work[None]:
+        """End the consumer of a durable subscription on another connection, if both share their client id."""
+        durable = self._destinations.durables.get(subscription_key(client.client_id(), name))
+        former = None if durable is None else durable.consumer
+        if former is None:
+            return
+        other: Client | None = cast(Connection, former.outlet).client
+        # prove: only-its-user-takes-a-subscription-over "other.principal.name == client.principal.name" -> "True"
+        is_of_its_user = other is not None and other.principal.name == client.principal.name
+        if other is None or other is client or not (client.shares_id and other.shares_id and is_of_its_user):
+            return
+        other.subscriptions.pop(former.id, None)
+        left: dict[QueueBase, None] = {}
+        yield from self.close(former, left, Pace())
+        if other.is_there:
+            error = ClientError(
+                f"Durable subscription {name} of client {client.id} has a consumer on a newer connection",
+                "It has one consumer at a time.",
+                kind=ErrorKind.TAKEN_OVER,
+            )
+            tell(other.connection, other.session.close_consumer, former.id, error)
+        yield from self._dispatcher.dispatch_all(left, Pace())
+
     def _subscribe_shared(
         self, client: Client, command: Subscribe, group: str, parts: tuple[Destination, ...]
     ) -> Work[None]:
-        share = self._durables.shared(client, command, group, parts)
+        share = self._shares.name_of(client, command, group, parts)
         self._begin_topics(client, parts)
         prefetch_now = self._prefetch(client, command, parts[0], is_topic=True, is_durable=True)
         subscription = Subscription(command.id, client.connection, command.ack, prefetch_now())
@@ -312,7 +348,7 @@ class Subscriber(Part):
         _enter(client, command, subscription, parts)
         yield from self._advising.subscribed(client, command, subscription, parts)
         try:
-            yield from self._durables.share(share, subscription, client, command, partial(self._may_read, client))
+            yield from self._shares.join(share, subscription, client, command, partial(self._may_read, client))
         except ClientError:
             yield from self._take_back(client, subscription)
             raise
@@ -367,23 +403,36 @@ class Subscriber(Part):
             if command.durable_name is None:
                 client.send_receipt(command.receipt)
             else:
-                yield from self._end_durable(client, command.durable_name, command.receipt)
+                yield from self._end_durable(client, command, command.durable_name)
         except ClientError as error:
             refused = error
         yield from self._dispatcher.dispatch_all(left, pace)
         if refused is not None:
             raise refused
 
-    def _end_durable(self, client: Client, name: str, receipt: Receipt | None) -> Work[None]:
-        holding = self._destinations.holdings.get(client.client_id(), name)
-        if holding is not None:
-            yield from self._durables.let_go(client, holding, ReceiptDue(client, receipt))
+    def find_durable(self, client: Client, command: FindDurable) -> None:
+        """Fill in what a durable subscription is about."""
+        found = self._shares.find(client, command.name, is_global=command.is_global)
+        durable: DurableSubscriber | None = None
+        if isinstance(found, Holding):
+            self._shares.check_is_holder(client, found)
+            command.is_shared = True
+            durable = self._shares.share_of(found)
+        else:
+            self._durables.check_is_its(client, found)
+            durable = found
+        if durable is not None:
+            command.destination, command.selector = durable.subscribed, durable.selector_text
+            command.no_local = durable.is_no_local
+        client.send_receipt(command.receipt)
+
+    def _end_durable(self, client: Client, command: Unsubscribe, name: str) -> Work[None]:
+        receipt = command.receipt
+        durable = self._shares.find(client, name, is_global=command.is_global)
+        if isinstance(durable, Holding):
+            waiting = ReceiptDue(client, receipt)
+            yield from self._shares.let_go(client, durable, waiting, unless_used=command.unless_used)
             return
-        durable = self._destinations.durables.get(subscription_key(client.client_id(), name))
-        if durable is None:
-            raise refusal(
-                f"No durable subscription exists for: {name} of client {client.id}", kind=ErrorKind.DESTINATION
-            )
         self._durables.check_is_its(client, durable)
         consumer = durable.consumer
         if consumer is not None:
@@ -454,7 +503,7 @@ class Subscriber(Part):
         if parts:  # its backlog may have been taken by now
             self._durables.claim(self._destinations.durables[subscription_key(parts[0].client_id, parts[0].name)])
         self._advising.unsubscribed(subscription)
-        yield from self._durables.left(subscription)
+        yield from self._shares.left(subscription)
 
 
 def _enter(client: Client, command: Subscribe, subscription: Subscription, parts: tuple[Destination, ...]) -> None:

@@ -1,5 +1,5 @@
-"""Addresses of all brokers, which are advertised to OpenWire clients: set by the operator, otherwise advertised by the
-members of the set."""
+"""Addresses of all brokers, which are advertised to clients of OpenWire and AMQP: set by the operator, otherwise
+advertised by the members of the set."""
 
 from __future__ import annotations
 
@@ -8,10 +8,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from tandemmq.config.addresses import OPENWIRE, SCHEMES, Address
+from tandemmq.config.addresses import AMQP, OPENWIRE, SCHEMES, WEBSOCKET, Address
 from tandemmq.config.addresses import advertised as read_advertised
 
 _LOOPBACK: Final = ("127.", "localhost", "::1")
+# Schemes of clients by the protocol of a connector, and whether it uses TLS. Of WebSocket, only AMQP's clients learn
+# addresses.
+_OF_CLIENTS: Final = {
+    (OPENWIRE, False): "tcp",
+    (OPENWIRE, True): "ssl",
+    (AMQP, False): "amqp",
+    (AMQP, True): "amqps",
+    (WEBSOCKET, False): "amqpws",
+    (WEBSOCKET, True): "amqpwss",
+}
+_AMQP_SCHEMES: Final = tuple([scheme for (protocol, _), scheme in _OF_CLIENTS.items() if protocol != OPENWIRE])
 
 
 def is_everywhere(host: str) -> bool:
@@ -43,17 +54,20 @@ class MemberConnectors(NamedTuple):
 
 
 class AdvertisedAddresses:
-    """Advertised addresses of all brokers. Connectors refer to the lists ``plain`` and ``tls``, which change in place.
-    On the loop.
+    """Advertised addresses of all brokers. Connectors refer to the lists that ``of`` returns, which change in place. On
+    the loop.
 
     ``configured``: broker.failover_uris. If it is not empty, the lists do not change.
     """
 
     def __init__(self, configured: Sequence[str]) -> None:
-        self.plain: list[str] = list(configured)
-        self.tls: list[str] = list(configured)
+        self._lists = {kind: _chosen(configured, scheme) for kind, scheme in _OF_CLIENTS.items()}
         self._is_configured = bool(configured)
         self._known: dict[str, MemberConnectors] = {}
+
+    def of(self, protocol: str, *, is_tls: bool) -> list[str]:
+        """Return the addresses for clients of connectors with that protocol."""
+        return self._lists[protocol, is_tls]
 
     def update(self, voters: Iterable[str], members: Mapping[str, MemberConnectors]) -> bool:
         """Update the lists. ``voters``: store ids of all members; ``members``: the connectors of the reachable ones, by
@@ -65,19 +79,28 @@ class AdvertisedAddresses:
         self._known = {store: known[store] for store in sorted(voters) if store in known}
         if len(self._known) < 2:
             return False
-        plain, tls = (list(_urls(self._known.values(), is_tls=is_tls)) for is_tls in (False, True))
-        if (plain, tls) == (self.plain, self.tls):
+        changed = {kind: list(_urls(self._known.values(), kind)) for kind in self._lists}
+        if changed == self._lists:
             return False
-        self.plain[:], self.tls[:] = plain, tls
+        for kind, urls in changed.items():
+            self._lists[kind][:] = urls
         return True
 
 
-def _urls(members: Iterable[MemberConnectors], *, is_tls: bool) -> Iterable[str]:
+def _chosen(configured: Sequence[str], scheme: str) -> list[str]:
+    """Return the addresses for clients with that scheme. Those of OpenWire are for all of its clients."""
+    schemes = {each: each.partition("://")[0] for each in configured}
+    if scheme in ("tcp", "ssl"):
+        return [each for each in configured if schemes[each] not in _AMQP_SCHEMES]
+    return [each for each in configured if schemes[each] == scheme]
+
+
+def _urls(members: Iterable[MemberConnectors], kind: tuple[str, bool]) -> Iterable[str]:
     for member in members:
         is_on_loopback = is_loopback(member.host)
         for connector in member.connectors:
             parts = urlsplit(connector)
-            if SCHEMES.get(parts.scheme) != (OPENWIRE, is_tls):
+            if SCHEMES.get(parts.scheme) != kind:
                 continue
             if is_on_loopback or not is_loopback(parts.hostname or ""):
-                yield f"{'ssl' if is_tls else 'tcp'}://{parts.netloc}"
+                yield f"{_OF_CLIENTS[kind]}://{parts.netloc}"

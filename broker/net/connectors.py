@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +12,7 @@ from tandemmq.broker.net.advertised_addresses import AdvertisedAddresses, advert
 from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.server import Connector
 from tandemmq.broker.net.transport import DEFAULT_LIMITS, TransportLimits
-from tandemmq.broker.net.websocket import Subprotocol, WebSocketOptions, of_mqtt, of_stomp
+from tandemmq.broker.net.websocket import Subprotocol, WebSocketOptions, of_amqp, of_mqtt, of_stomp
 from tandemmq.broker.protocols.session import Session
 from tandemmq.broker.protocols.stomp.frames import PASSED_OVER_BYTES_MAX, Limits
 from tandemmq.broker.protocols.stomp.session import StompSession
@@ -27,7 +27,7 @@ from tandemmq.config.websocket import WebSocketSettings
 if TYPE_CHECKING:
     from tandemmq.broker.protocols.mqtt.conversation import Hooks
 
-# The sessions of OpenWire, MQTT and AMQP are imported only if there is a connector for them.
+# The sessions of OpenWire, MQTT and AMQP are imported only if there is a connector for them, or for WebSocket.
 
 #: The broker closes the connection of a client that is silent for this multiple of its Keep Alive (MQTT-3.1.2-22).
 MQTT_GRACE: Final = 1.5
@@ -85,13 +85,14 @@ def make_connector(
             raise RefusedSetting("connectors.uri", settings.uri, "MQTT is not served")
         make_session = _mqtt_sessions(options, clock, mqtt)
     elif settings.protocol == AMQP:
-        make_session = _amqp_sessions(options, broker.name, clock)
+        make_session = _amqp_sessions(settings, broker.name, clock, advertised)
     else:
         make_session = _stomp_sessions(options, clock)
     limits = _limits(options, MQTT if settings.protocol == MQTT else STOMP)
     by_websocket = None
     if settings.protocol == WEBSOCKET:
         subprotocols = of_stomp(make_session, limits)
+        subprotocols |= of_amqp(_amqp_sessions(settings, broker.name, clock, advertised), limits)
         if mqtt is not None:
             subprotocols |= of_mqtt(_mqtt_sessions(options, clock, mqtt), _limits(options, MQTT))
         by_websocket = _websocket(settings, websocket or WebSocketSettings(), subprotocols)  # type: ignore[call-arg]
@@ -130,9 +131,7 @@ def _openwire_sessions(
         frame_bytes_max=options.max_frame_size,
         inactivity_ms=options.max_inactivity_duration,
         initial_delay_ms=options.max_inactivity_duration_initial_delay,
-        failover_uris=(advertised.tls if settings.is_tls else advertised.plain)
-        if options.update_cluster_clients
-        else (),
+        failover_uris=_failover_uris(settings, advertised),
         steals_links=bool(options.allow_link_stealing),
     )
     return partial(OpenWireSession, clock=clock, sequences=sequences, greeting=greeting)
@@ -170,13 +169,31 @@ def _mqtt_sessions(
     return partial(MqttSession, clock=clock, limits=limits, hooks=hooks)
 
 
-def _amqp_sessions(options: ConnectorOptions, broker_name: str, clock: Callable[[], int]) -> Callable[[str], Session]:
-    from tandemmq.broker.protocols.amqp.session import AmqpLimits, AmqpSession
+def _amqp_sessions(
+    settings: ConnectorSettings, broker_name: str, clock: Callable[[], int], advertised: AdvertisedAddresses
+) -> Callable[[str], Session]:
+    from tandemmq.broker.protocols.amqp.opening import AmqpLimits
+    from tandemmq.broker.protocols.amqp.session import AmqpSession
 
+    options = settings.options
     limits = AmqpLimits(
-        broker_name, _version(), options.max_frame_size, options.max_amqp_frame_size, options.idle_timeout
+        broker_name,
+        _version(),
+        options.max_frame_size,
+        options.max_amqp_frame_size,
+        options.idle_timeout,
+        allows_no_sasl=options.allow_non_sasl_connections,
+        steals_links=bool(options.allow_link_stealing),
+        failover_uris=_failover_uris(settings, advertised),
     )
     return partial(AmqpSession, clock=clock, limits=limits, secret=partial(secrets.token_hex, 16))
+
+
+def _failover_uris(settings: ConnectorSettings, advertised: AdvertisedAddresses) -> Sequence[str]:
+    """Return the addresses of all brokers that the connector advertises to its clients."""
+    if not settings.options.update_cluster_clients:
+        return ()
+    return advertised.of(settings.protocol, is_tls=settings.is_tls)
 
 
 def _limits(options: ConnectorOptions, protocol: str) -> TransportLimits:

@@ -397,6 +397,8 @@ class Connection:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(self._limits.write_bytes_high, self._limits.write_bytes_low)
         self.certificate = self._subject(transport.get_extra_info("peercert"))
+        if self.certificate is not None:
+            self.session.set_certificate(self.certificate)
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple) and len(address) >= 2:
             host = f"[{address[0]}]" if ":" in str(address[0]) else address[0]

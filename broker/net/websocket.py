@@ -1,6 +1,6 @@
 """WebSocket of a client. It is between the socket and the Connection, for which it is the transport.
 
-    socket  <->  WebSocket (HTTP request, then frames)  <->  Connection  <->  session (STOMP or MQTT)
+    socket  <->  WebSocket (HTTP request, then frames)  <->  Connection  <->  session (STOMP, MQTT or AMQP)
 
 It behaves like the transport of a socket: reading can be paused, the Connection is called when the peer does not read,
 unwritten output is counted, and ``abort`` closes it at once. If one read has many frames, they are parsed in turns with
@@ -66,6 +66,11 @@ def of_mqtt(make_session: Callable[[str], Session], limits: TransportLimits) -> 
     """Return the subprotocols of MQTT, which has only binary messages (MQTT 5, 6.0)."""
     mqtt = Subprotocol(make_session, limits, binary_messages, accepts_text=False)
     return dict.fromkeys(("mqtt", "mqttv3.1"), mqtt)
+
+
+def of_amqp(make_session: Callable[[str], Session], limits: TransportLimits) -> dict[str | None, Subprotocol]:
+    """Return the subprotocol of AMQP 1.0, which has only binary messages (AMQP WebSocket Binding 1.0, 2.1 and 2.4)."""
+    return {"amqp": Subprotocol(make_session, limits, binary_messages, accepts_text=False)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

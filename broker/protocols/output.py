@@ -23,6 +23,9 @@ class Output:
         """See ``Session.set_wake``."""
         self.wake = wake
 
+    def set_certificate(self, certificate: str) -> None:
+        """Do nothing: a login without a name is one by certificate."""
+
     def take(self) -> bytes:
         """Return all that is to be written now, and keep nothing of it."""
         data = b"".join(self._out)

@@ -48,6 +48,10 @@ class Session(delivery.Session, Protocol):
         ``receive(b"")`` is called in one of the next turns, or later if the engine makes the client wait. A second call
         before that, or a call after the end of the connection, has no effect."""
 
+    def set_certificate(self, certificate: str) -> None:
+        """Set the subject of the client's certificate, which TLS has verified. Called before the first bytes, at most
+        once."""
+
     def end(self) -> None:
         """Stop parsing, and drop the bytes that are not parsed yet."""
 

@@ -14,7 +14,15 @@ from typing import Final
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.charging import ASKING, takes
-from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, Selector, Subscription, volatile_entry
+from tandemmq.broker.core.delivery import (
+    REDELIVERIES_MAX,
+    Delivery,
+    Entry,
+    Outlet,
+    Selector,
+    Subscription,
+    volatile_entry,
+)
 from tandemmq.broker.core.memory import PENDING_BYTES, TOPIC_LINK_BYTES, Kind
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.settings import EngineSettings
@@ -84,6 +92,19 @@ class TopicSubscription(Subscription):
             if self.on_drop is not None:
                 self.on_drop(self, lost.message)
         return self.dropped - dropped
+
+    def give_back(self, entries: list[Entry], *, is_seen: bool) -> None:
+        """Let deliveries, oldest first, wait again before all others. ``is_seen``: they reached an application, and
+        count as redelivered. They count for no limit: the client had them."""
+        if self.pending is _NO_ENTRIES:
+            self.pending = deque()
+        for entry in reversed(entries):
+            again = volatile_entry(entry.message)  # other subscriptions have the same entry
+            again.redeliveries = min(entry.redeliveries + is_seen, REDELIVERIES_MAX)
+            again.refusals = min(entry.refusals + is_seen, REDELIVERIES_MAX)
+            self.pending.appendleft(again)
+            self.pending_bytes += again.weight
+            self.keep(again, PENDING_BYTES)
 
     def put_off(self, entry: Entry) -> int:
         """Postpone the test of ``entry`` by the selector; ``sift`` charges its time to the client of this subscription.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-from tandemmq.broker.core.commands import ClientError, ErrorKind
+from tandemmq.broker.core.commands import ClientError, ErrorKind, Undecided
 
-# Conditions (AMQP 1.0, 2.8.15 to 2.8.18).
+# Conditions (AMQP 1.0, 2.8.15 to 2.8.18, 4.5.8).
 INTERNAL_ERROR: Final = "amqp:internal-error"
 NOT_FOUND: Final = "amqp:not-found"
 UNAUTHORIZED: Final = "amqp:unauthorized-access"
@@ -24,6 +24,8 @@ HANDLE_IN_USE: Final = "amqp:session:handle-in-use"
 UNATTACHED_HANDLE: Final = "amqp:session:unattached-handle"
 TRANSFER_LIMIT: Final = "amqp:link:transfer-limit-exceeded"
 MESSAGE_SIZE: Final = "amqp:link:message-size-exceeded"
+UNKNOWN_TRANSACTION: Final = "amqp:transaction:unknown-id"
+ROLLED_BACK: Final = "amqp:transaction:rollback"
 
 _CONDITIONS: Final = {
     ErrorKind.GENERAL: ILLEGAL_STATE,
@@ -35,6 +37,7 @@ _CONDITIONS: Final = {
     ErrorKind.SELECTOR: INVALID_FIELD,
     ErrorKind.DESTINATION: NOT_FOUND,
     ErrorKind.RESOURCE: RESOURCE_LIMIT,
+    ErrorKind.ROLLED_BACK: ROLLED_BACK,
     ErrorKind.STATE: ILLEGAL_STATE,
     ErrorKind.FORMAT: DECODE_ERROR,
 }
@@ -82,4 +85,6 @@ def condition_of(error: ClientError) -> str:
     """Return the condition for an error of the broker."""
     if isinstance(error, ConnectionFailure):
         return error.condition
+    if isinstance(error, Undecided):
+        return RESOURCE_LIMIT  # Qpid JMS gives up for good at UNAUTHORIZED
     return _CONDITIONS.get(error.kind, INTERNAL_ERROR)

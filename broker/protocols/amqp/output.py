@@ -8,12 +8,11 @@ from typing import Any, Final
 
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.frames import frame_of
-from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Accepted, Composite, Disposition
+from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Composite, Disposition
 from tandemmq.broker.protocols.output import asleep
 
 # What ``pending_bytes`` counts for a disposition that may still grow.
-_RANGE_BYTES: Final = 40
-ACCEPTED: Final = Accepted()
+_RANGE_BYTES: Final = 60
 
 
 class AmqpOutput:
@@ -24,7 +23,8 @@ class AmqpOutput:
         self._out: list[bytes | memoryview] = []
         self.pending_bytes = 0
         self.wake: Callable[[], None] = asleep
-        self._accepted: tuple[int, int, int] | None = None  # channel, first and last delivery id
+        # Channel, first and last delivery id, and their outcome.
+        self._accepted: tuple[int, int, int, Composite] | None = None
 
     def set_wake(self, wake: Callable[[], None]) -> None:
         """See ``Session.set_wake``."""
@@ -51,14 +51,14 @@ class AmqpOutput:
         """Append a frame without payload."""
         self.write(frame_of(channel, write_composite(performative), type))
 
-    def accept(self, channel: int, delivery_id: int) -> None:
-        """Settle a delivery of the client as accepted."""
+    def accept(self, channel: int, delivery_id: int, state: Composite) -> None:
+        """Settle a delivery of the client as accepted. ``state``: the same object for all that are accepted alike."""
         found = self._accepted
-        if found is not None and found[0] == channel and (found[2] + 1) & UINT_MAX == delivery_id:
-            self._accepted = channel, found[1], delivery_id
+        if found is not None and found[0] == channel and (found[2] + 1) & UINT_MAX == delivery_id and found[3] is state:
+            self._accepted = channel, found[1], delivery_id, state
             return
         self._end_range()
-        self._accepted = channel, delivery_id, delivery_id
+        self._accepted = channel, delivery_id, delivery_id, state
         self.pending_bytes += _RANGE_BYTES
 
     def settle(self, channel: int, first: int, last: int, state: Any, *, is_receiver: bool) -> None:
@@ -69,4 +69,4 @@ class AmqpOutput:
         found, self._accepted = self._accepted, None
         if found is not None:
             self.pending_bytes -= _RANGE_BYTES
-            self.settle(*found, ACCEPTED, is_receiver=True)
+            self.settle(*found, is_receiver=True)

@@ -10,6 +10,7 @@ from tandemmq.broker.protocols.amqp.schema import SaslInit
 
 ANONYMOUS: Final = "ANONYMOUS"
 PLAIN: Final = "PLAIN"
+EXTERNAL: Final = "EXTERNAL"
 # In the order in which old clients try them.
 MECHANISMS: Final = (PLAIN, ANONYMOUS)
 # Codes of an outcome. Qpid JMS gives up for good at AUTH, and tries the next broker at SYS_TEMP.
@@ -25,10 +26,20 @@ class LoginRefused(AmqpError):
         self.code = code
 
 
-def login_of(init: SaslInit, receipt: Receipt) -> LogIn:
-    """Return the command that checks the credentials of a client. Raises LoginRefused."""
+def mechanisms_for(certificate: str | None) -> tuple[str, ...]:
+    """Return the mechanisms that a client is offered. ``certificate``: subject of its verified certificate."""
+    return MECHANISMS if certificate is None else (EXTERNAL, *MECHANISMS)
+
+
+def login_of(init: SaslInit, certificate: str | None, receipt: Receipt) -> LogIn:
+    """Return the command that checks the credentials of a client, whose verified certificate has this subject. Raises
+    LoginRefused."""
     response = init.initial_response or b""
     if init.mechanism == ANONYMOUS:
+        return LogIn(None, None, receipt)
+    if init.mechanism == EXTERNAL and certificate is not None:
+        if response not in (b"", certificate.encode()):
+            raise LoginRefused("SASL EXTERNAL: the client wants to act for another user")
         return LogIn(None, None, receipt)
     if init.mechanism != PLAIN:
         raise LoginRefused(f"the SASL mechanism {init.mechanism[:40]!r} was not offered", SYS_PERM)

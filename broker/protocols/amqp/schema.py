@@ -319,13 +319,34 @@ class Properties(Composite):
     reply_to_group_id: MaybeString = None
 
 
-# ---- transactions (part 4): named in order to refuse them
+# ---- transactions (part 4)
 
 
 @composite(0x30, "coordinator")
 @dataclass(slots=True)
 class Coordinator(Composite):
     capabilities: Names = ()
+
+
+@composite(0x31, "declare")
+@dataclass(slots=True)
+class Declare(Composite):
+    global_id: Anything = None
+
+
+@composite(0x32, "discharge")
+@dataclass(slots=True)
+class Discharge(Composite):
+    """``fail``: roll back."""
+
+    txn_id: Binary
+    fail: Boolean = False
+
+
+@composite(0x33, "declared")
+@dataclass(slots=True)
+class Declared(Composite):
+    txn_id: Binary
 
 
 @composite(0x34, "transactional-state")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from typing import Any, Final
@@ -33,34 +32,43 @@ from tandemmq.broker.core.commands import (
     forget_frames,
 )
 from tandemmq.broker.protocols.amqp import frames, sasl, schema
-from tandemmq.broker.protocols.amqp.channel import HANDLE_MAX, WINDOW, Channel, Sent
+from tandemmq.broker.protocols.amqp.channel import HANDLE_MAX, Channel
 from tandemmq.broker.protocols.amqp.codec import read_composite
+from tandemmq.broker.protocols.amqp.deliveries_in import Sent
+from tandemmq.broker.protocols.amqp.endpoint import WINDOW
 from tandemmq.broker.protocols.amqp.errors import (
     FRAMING_ERROR,
     ILLEGAL_STATE,
-    INVALID_FIELD,
     NOT_ALLOWED,
     RESOURCE_LIMIT,
     AmqpError,
     ConnectionFailure,
     Scope,
-    condition_of,
-    not_implemented,
 )
 from tandemmq.broker.protocols.amqp.frames import FRAME_BYTES_MIN, OF_SASL, Frame, FrameCutter
-from tandemmq.broker.protocols.amqp.links import UNSETTLED_MAX, OutLink, Waiting
-from tandemmq.broker.protocols.amqp.outcomes import acknowledged, error_of
+from tandemmq.broker.protocols.amqp.links import OutLink, Waiting
+from tandemmq.broker.protocols.amqp.opening import (
+    CHANNEL_MAX,
+    AmqpLimits,
+    answer_to,
+    check_open,
+    connect_of,
+    reason_of,
+    refusal,
+    wrong_header,
+)
+from tandemmq.broker.protocols.amqp.outcomes import acknowledged
 from tandemmq.broker.protocols.amqp.outgoing import TakesLong, encode
 from tandemmq.broker.protocols.amqp.output import AmqpOutput
 from tandemmq.broker.protocols.amqp.schema import Error
-from tandemmq.broker.protocols.amqp.types import Reader, Symbol
+from tandemmq.broker.protocols.amqp.transactions import Transactions
+from tandemmq.broker.protocols.amqp.types import Reader
 from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
 from tandemmq.store.records.message import Message
 from tandemmq.store.records.message_ids import broker_producer
 from tandemmq.store.records.transactions import XaTransactionId
 
-# Limits of one connection: sessions have channels up to this, and links in all sessions.
-CHANNEL_MAX: Final = 1_023
+# Limit of one connection: links in all sessions.
 LINKS_MAX: Final = 4_096
 # Limit of values in a performative, nested ones included.
 PERFORMATIVE_VALUES_MAX: Final = 2_000
@@ -72,26 +80,6 @@ SCANNED_MAX: Final = 4_096
 # Memory of a session, and of a link, beside what the engine counts.
 SESSION_BYTES: Final = 2_000
 LINK_BYTES: Final = 1_500
-# Shortest interval at which a client may want to hear something.
-IDLE_MS_MIN: Final = 200
-ANONYMOUS_RELAY: Final = Symbol("ANONYMOUS-RELAY")
-SOLE_CONNECTION: Final = Symbol("sole-connection-for-container")
-_POLICY: Final = Symbol("sole-connection-enforcement-policy")
-_FAILED: Final = Symbol("amqp:connection-establishment-failed")
-PRODUCT: Final = "TandemMQ"
-
-
-@dataclass(frozen=True, slots=True)
-class AmqpLimits:
-    """Settings of the connector. ``container_id`` is the broker's; ``idle_ms``: longest silence of a client, of which
-    the half is announced; 0: no limit."""
-
-    container_id: str
-    version: str = ""
-    message_bytes_max: int = 100 << 20
-    frame_bytes_max: int = 128 * 1024
-    idle_ms: int = 30_000
-    unsettled_max: int = UNSETTLED_MAX  # deliveries of one link that the client has not settled
 
 
 class State(Enum):
@@ -132,11 +120,14 @@ class AmqpSession(AmqpOutput):
         self.message_bytes_max = limits.message_bytes_max
         self.unsettled_max = limits.unsettled_max
         self.partial_bytes = 0
+        self.transactions = Transactions()
         self.links = 0
         self._state = self._ended_in = State.SASL_HEADER
         self._is_opened = False  # our open was written
         self._is_closed = False  # our close was written
         self._cutter = FrameCutter()
+        self._certificate: str | None = None
+        self._has_sasl = True
         self._login: str | None = None
         self._channels: dict[int, Channel] = {}
         self._ending: set[int] = set()  # channels whose end the client said, and this side not yet
@@ -144,7 +135,7 @@ class AmqpSession(AmqpOutput):
         self._out_links: dict[str, tuple[OutLink, Channel]] = {}
         self._asked: deque[Command] = deque()
         self._written: deque[OutLink] = deque()  # links to which presettled deliveries were written
-        self._going_on: list[Channel] = []  # with frames to send in the next turn
+        self._going_on: list[Callable[[], None]] = []  # called in the next turn: frames wait
         self._held_bytes = 0  # that the engine counts for sessions and links
         self._last_id = 0
         self._message_id_prefix = f"{broker_producer(connection_id)}:"
@@ -176,6 +167,10 @@ class AmqpSession(AmqpOutput):
         answer."""
         return self._cutter.pending_bytes + self.partial_bytes
 
+    def set_certificate(self, certificate: str) -> None:
+        """See ``Session.set_certificate``: the client may choose SASL EXTERNAL."""
+        self._certificate = certificate
+
     # ---- what the client says
 
     def receive(self, data: bytes) -> Sequence[Command]:
@@ -186,8 +181,8 @@ class AmqpSession(AmqpOutput):
             return commands
         self.now = self._clock()
         going_on, self._going_on = self._going_on, []
-        for channel in going_on:
-            channel.send_waiting()
+        for step in going_on:
+            step()
         while self._written and len(commands) < COMMANDS_MAX:
             self._acknowledge_written(commands)
         while self._asked and len(commands) < COMMANDS_MAX:
@@ -244,12 +239,15 @@ class AmqpSession(AmqpOutput):
         return True
 
     def _take_header(self, header: bytes) -> None:
-        expected = frames.SASL if self._state is State.SASL_HEADER else frames.AMQP
+        is_first = self._state is State.SASL_HEADER
+        if is_first and header == frames.AMQP and self.limits.allows_no_sasl:
+            self._has_sasl = False
+        expected = frames.SASL if is_first and self._has_sasl else frames.AMQP
         if header != expected:
-            raise AmqpError(FRAMING_ERROR, _wrong_header(header))
+            raise AmqpError(FRAMING_ERROR, wrong_header(header))
         self.write(expected)
-        if self._state is State.SASL_HEADER:
-            self.say(0, schema.SaslMechanisms(sasl.MECHANISMS), type=OF_SASL)
+        if expected == frames.SASL:
+            self.say(0, schema.SaslMechanisms(sasl.mechanisms_for(self._certificate)), type=OF_SASL)
             self._state = State.INIT
         else:
             self._state = State.OPEN
@@ -284,7 +282,7 @@ class AmqpSession(AmqpOutput):
     # ---- login and open
 
     def _begin_login(self, init: schema.SaslInit, commands: list[Command]) -> None:
-        command = sasl.login_of(init, Waiting(self._logged_in, self._not_logged_in))
+        command = sasl.login_of(init, self._certificate, Waiting(self._logged_in, self._not_logged_in))
         self._login = command.login
         self._state = State.LOGGING_IN
         commands.append(command)
@@ -311,24 +309,15 @@ class AmqpSession(AmqpOutput):
             self.wake()
 
     def _open(self, opened: schema.Open, commands: list[Command]) -> None:
-        if not opened.container_id:
-            raise AmqpError(INVALID_FIELD, "the open has no container-id")
-        if opened.max_frame_size < FRAME_BYTES_MIN:
-            raise AmqpError(INVALID_FIELD, f"max-frame-size is {FRAME_BYTES_MIN} at least")
+        check_open(opened)
         idle = opened.idle_time_out or 0
-        if 0 < idle < IDLE_MS_MIN:
-            raise AmqpError(NOT_ALLOWED, f"idle-time-out is {IDLE_MS_MIN} ms at least")
         self.frame_bytes_max = min(opened.max_frame_size, self.limits.frame_bytes_max)
         self.send_interval_ms = idle // 2
         self.receive_interval_ms = self.limits.idle_ms // 2
-        is_sole = SOLE_CONNECTION in opened.desired_capabilities
-        if is_sole and (opened.properties or {}).get(_POLICY, 0) != 0:
-            raise not_implemented("the policy close-existing of sole-connection-for-container", Scope.CONNECTION)
-        self._state = State.CONNECTING
         done = Waiting(lambda: None, self._not_opened)
-        # rhea gives all connections of a program one container-id: it is unique only if the client wants that.
-        client_id = opened.container_id if is_sole else None
-        commands.append(Connect(client_id, self._login, None, receipt=done, is_logged_in=True))
+        command = connect_of(opened, self.limits, self._login, done, is_logged_in=self._has_sasl)
+        self._state = State.CONNECTING
+        commands.append(command)
 
     def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
         """Answer the open."""
@@ -337,42 +326,22 @@ class AmqpSession(AmqpOutput):
         self._state = State.CONNECTED
         self.is_connected = True
         self._cutter.frame_bytes_max = self.limits.frame_bytes_max
-        is_sole = command.client_id is not None
-        self._say_open((ANONYMOUS_RELAY, SOLE_CONNECTION) if is_sole else (ANONYMOUS_RELAY,), {})
+        self._say_open(answer_to(command, self.limits))
         self._go_on()
 
-    def _say_open(self, capabilities: tuple[str, ...], properties: dict[Symbol, Any]) -> None:
-        limits = self.limits
+    def _say_open(self, opened: schema.Open) -> None:
         self._is_opened = True
-        properties |= {
-            Symbol("product"): PRODUCT,
-            Symbol("version"): limits.version,
-            Symbol("queue-prefix"): "queue://",
-            Symbol("topic-prefix"): "topic://",
-        }
-        self.say(
-            0,
-            schema.Open(
-                limits.container_id,
-                max_frame_size=limits.frame_bytes_max,
-                channel_max=CHANNEL_MAX,
-                idle_time_out=limits.idle_ms // 2 or None,
-                offered_capabilities=capabilities,
-                properties=properties,
-            ),
-        )
+        self.say(0, opened)
 
     def _not_opened(self, error: ClientError) -> None:
-        """Refuse the open: an open that says so, and the close with the reason (Qpid JMS reads both)."""
-        info = {Symbol("invalid-field"): Symbol("container-id")} if error.kind is ErrorKind.CLIENT_ID else None
-        self._hang_up(Error(condition_of(error), error.message, info))
+        self._hang_up(reason_of(error))
 
     def _hang_up(self, error: Error) -> None:
         """Write the close, once, and behind an open."""
         if self._is_closed:
             return
         if not self._is_opened:
-            self._say_open((), {_FAILED: True})
+            self._say_open(refusal(self.limits))
         self.say(0, schema.Close(error))
         self._is_closed = True
 
@@ -414,9 +383,7 @@ class AmqpSession(AmqpOutput):
         except AmqpError as error:
             if error.scope is Scope.CONNECTION:
                 raise
-            self.say(number, schema.End(Error(error.condition, error.text)))
-            channel.is_ending = True
-            channel.end(commands, lambda: None)
+            channel.fail(error, commands)
         return channel.scanned - before
 
     def _begin(self, number: int, begin: schema.Begin, commands: list[Command]) -> None:
@@ -442,7 +409,7 @@ class AmqpSession(AmqpOutput):
         self.say(number, schema.End())
         self._go_on()
 
-    # ---- what a session uses (channel.Connected)
+    # ---- what a session uses (channel.LinksConnected)
 
     def next_id(self) -> str:
         self._last_id += 1
@@ -473,9 +440,9 @@ class AmqpSession(AmqpOutput):
         self.has_more = True
         self.wake()
 
-    def go_on(self, channel: Channel) -> None:
-        if channel not in self._going_on:
-            self._going_on.append(channel)
+    def go_on(self, step: Callable[[], None]) -> None:
+        if step not in self._going_on:
+            self._going_on.append(step)
         self.has_more = True
         self.wake()
 
@@ -507,7 +474,7 @@ class AmqpSession(AmqpOutput):
     def receipt(self, receipt: Any) -> None:
         """Confirm a command: a message of the client is accepted; others have a function."""
         if type(receipt) is Sent:
-            receipt.channel.stored(receipt)
+            receipt.deliveries.stored(receipt)
         else:
             receipt.done()
 
@@ -524,7 +491,7 @@ class AmqpSession(AmqpOutput):
             made = self._prepared[1]
             self._prepared = None
             if isinstance(made, Undeliverable):
-                channel.passed_over(link, tag)
+                channel.deliveries_out.passed_over(link, tag)
                 raise made
             pieces, message_format = made
         else:
@@ -535,9 +502,9 @@ class AmqpSession(AmqpOutput):
             except TakesLong:
                 return partial(self._prepare, message, redeliveries)
             except Undeliverable:
-                channel.passed_over(link, tag)
+                channel.deliveries_out.passed_over(link, tag)
                 raise
-        channel.deliver(link, tag, pieces, message_format)
+        channel.deliveries_out.deliver(link, tag, pieces, message_format)
         return None
 
     def _prepare(self, message: Message, redeliveries: int) -> None:
@@ -556,7 +523,7 @@ class AmqpSession(AmqpOutput):
         """Answer a drain."""
         entry = self._out_links.get(subscription_id)
         if entry is not None:
-            entry[1].nothing(entry[0])
+            entry[1].deliveries_out.nothing(entry[0])
 
     def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
         """Do nothing: credit is the client's."""
@@ -577,7 +544,7 @@ class AmqpSession(AmqpOutput):
         """Report an error: the outcome of a message, the answer to a command, or the end of the connection."""
         receipt = error.receipt
         if type(receipt) is Sent:
-            receipt.channel.not_stored(receipt, error)
+            receipt.deliveries.not_stored(receipt, error)
         elif isinstance(receipt, Waiting):
             receipt.failed(error)
         elif self._reached in _HEADERS:
@@ -587,7 +554,7 @@ class AmqpSession(AmqpOutput):
         elif self._reached in (State.INIT, State.LOGGING_IN):
             self._refuse_login(sasl.SYS_TEMP if error.kind is ErrorKind.TIMEOUT else sasl.SYS)
         else:
-            self._hang_up(error_of(error))
+            self._hang_up(reason_of(error))
 
     def tell_brokers(self) -> None:
         """Do nothing: AMQP names the other brokers only in the open."""
@@ -618,14 +585,3 @@ class AmqpSession(AmqpOutput):
         self._asked.clear()
         self._written.clear()
         self._going_on.clear()
-
-
-def _wrong_header(header: bytes) -> str:
-    """Return what a client speaks that does not begin as it must here."""
-    if header.startswith(b"AMQP"):
-        if header[4:] in (b"\0\0\x09\x01", b"\1\1\0\x0a", b"\1\1\x08\0", b"\1\1\0\x09"):
-            return "the client speaks AMQP 0-9-1 or 0-10, as for RabbitMQ; this connector speaks AMQP 1.0"
-        if header == frames.AMQP:
-            return "the client connects without SASL; this connector needs SASL PLAIN or ANONYMOUS"
-        return f"the client speaks AMQP {'.'.join(map(str, header[5:]))} (protocol id {header[4]}); this is AMQP 1.0"
-    return "the client does not speak AMQP; this connector speaks AMQP 1.0"

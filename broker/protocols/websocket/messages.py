@@ -1,7 +1,7 @@
 """Output of a session as messages of a WebSocket. Pure.
 
 STOMP: each frame is one message, as ActiveMQ's are, for clients that know no others; of text where it is UTF-8. MQTT:
-output of one turn is one message (MQTT 5, 6.0: packets need not be aligned with them).
+output of one turn is one message (MQTT 5, 6.0: packets need not be aligned with them); AMQP likewise.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, TypeVar
 from tandemmq.broker.protocols.amqp import frames, schema
 from tandemmq.broker.protocols.amqp.codec import read_composite, write_composite
 from tandemmq.broker.protocols.amqp.frames import FrameCutter, frame_of
+from tandemmq.broker.protocols.amqp.opening import AmqpLimits
 from tandemmq.broker.protocols.amqp.schema import Composite
-from tandemmq.broker.protocols.amqp.session import AmqpLimits, AmqpSession
+from tandemmq.broker.protocols.amqp.session import AmqpSession
 from tandemmq.broker.protocols.amqp.types import Described, Reader, Symbol, ULong, encode
 from tests.support.broker.wire import Pieces, Wire
 
@@ -47,7 +48,13 @@ class AmqpWire(Wire):
     session: AmqpSession
 
     def __init__(
-        self, harness: Any, *, limits: AmqpLimits = LIMITS, pieces: Pieces = Pieces.WHOLE, peer: str = "test:1"
+        self,
+        harness: Any,
+        *,
+        limits: AmqpLimits = LIMITS,
+        pieces: Pieces = Pieces.WHOLE,
+        peer: str = "test:1",
+        certificate: str | None = None,
     ) -> None:
         id = harness.connection_id()
         super().__init__(
@@ -57,6 +64,9 @@ class AmqpWire(Wire):
             pieces=pieces,
             peer=peer,
         )
+        self.certificate = certificate
+        if certificate is not None:
+            self.session.set_certificate(certificate)
         self.cutter = FrameCutter(1 << 30)
         self.next_delivery_id = 0
 

@@ -28,7 +28,7 @@ class Wire:
         self.id = id
         self.peer = peer
         self.client: Any = None
-        self.certificate = None
+        self.certificate: str | None = None
         self.pieces = pieces
         self.session = session
         session.set_wake(self._wake)

@@ -99,7 +99,9 @@ def test_options_of_tls_are_read(query: str, options: ConnectorOptions) -> None:
 def test_every_option_of_amqp_is_read() -> None:
     options = connector(
         "amqp://h:1?wireFormat.maxAmqpFrameSize=64kb&wireFormat.idleTimeout=0&maximumConnections=7"
+        "&wireFormat.allowNonSaslConnections=false"
     ).options
+    assert not options.allow_non_sasl_connections
     assert (options.max_amqp_frame_size, options.idle_timeout, options.maximum_connections) == (65_536, 0, 7)
 
 
@@ -130,13 +132,12 @@ def test_activemqs_schemes_say_what_is_spoken(protocol: str, plain: str, with_tl
         ("amqp://h:1?wireFormat.maxAmqpFrameSize=2mb", "512 to 1048576 bytes"),
         ("stomp://h:1?wireFormat.idleTimeout=1", "is only for amqp"),
         ("amqp://h:1?transport.transformer=raw", "transformer=jms"),
-        ("amqp://h:1?wireFormat.allowNonSaslConnections=true", "by SASL"),
         ("mqtt://h:1?transport.subscriptionStrategy=mqtt-virtual-topic-subscriptions", "MQTT has shared subscriptions"),
         ("mqtt://h:1?transport.defaultHeartBeat=1,1", "is only for stomp and websocket"),
         ("stomp://h:1?transport.publishDollarTopics=true", "is only for mqtt and websocket"),
         ("mqtt://h:1?transport.defaultKeepAlive=soon", "transport.defaultKeepAlive a time"),
-        ("stomp://h:1?allowLinkStealing=true", "is only for openwire and mqtt and websocket"),
-        ("ws://h:1?updateClusterClients=true", "is only for openwire"),
+        ("stomp://h:1?allowLinkStealing=true", "is only for openwire and mqtt and amqp and websocket"),
+        ("mqtt://h:1?updateClusterClients=true", "is only for openwire and amqp"),
         ("ws://h:1?tls.key=a", "is only for TLS"),
         ("mqtt://h:1?transport.activeMQSubscriptionPrefetch=-2", "transport.activeMQSubscriptionPrefetch"),
         ("stomp://h:1?needClientAuth=true", "needClientAuth is only for TLS"),

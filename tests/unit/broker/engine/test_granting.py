@@ -1,6 +1,6 @@
 """Consumers that grant each delivery, and give deliveries back: Grant and GiveBack; a login before the connect."""
 
-# proves: released-does-not-count
+# proves: released-does-not-count, topics-take-deliveries-back
 
 from __future__ import annotations
 
@@ -138,11 +138,31 @@ def test_a_dead_letter_that_failed_stays_a_dead_letter(harness: Harness) -> None
     assert len(reader.bodies) == 11
 
 
-def test_given_back_to_a_topic_it_ends(harness: Harness) -> None:
+@pytest.mark.parametrize("is_failed", [True, False])
+def test_given_back_to_a_topic_its_subscription_gets_it_again(harness: Harness, is_failed: bool) -> None:
+    reader = harness.client("reader").subscribe("t", PRICES, **GRANTED).handle(Grant("t", 3)).turn()
+    other = harness.client("other").subscribe("o", PRICES, **GRANTED).turn()
+    harness.client("writer").store("a", "b", "c", "d", destination=PRICES)
+    reader.handle(GiveBack("t", 1, 2, is_failed=is_failed, receipt="b")).handle(GiveBack("none", 1, 1, receipt="n"))
+    assert (reader.turn().bodies, reader.receipts) == (["a", "b", "c"], ["b", "n"])
+    reader.handle(Grant("t", 9)).turn()
+    other.handle(Grant("o", 9)).turn()
+    again = [(each.body, each.redeliveries) for each in reader.session.delivered[3:]]
+    assert again == [("a", int(is_failed)), ("b", int(is_failed)), ("d", 0)]
+    assert [each.redeliveries for each in other.session.delivered] == [0, 0, 0, 0]
+    reader.handle(Ack("t", 6, first=0)).turn()
+    other.handle(Ack("o", 4, first=0)).turn()
+    assert reader.holder.bytes == other.holder.bytes == 0
+
+
+def test_given_back_to_a_topic_too_often_it_ends(make_harness: Callable[..., Harness]) -> None:
+    harness = make_harness(DestinationPolicy(redelivery=RedeliveryPolicy(2)))
     reader = harness.client("reader").subscribe("t", PRICES, **GRANTED).handle(Grant("t", 9)).turn()
     harness.client("writer").store("a", destination=PRICES)
-    reader.handle(GiveBack("t", 1, 1, receipt="b")).handle(GiveBack("none", 1, 1, receipt="n")).turn()
-    assert (reader.bodies, reader.receipts) == (["a"], ["b", "n"])
+    for tag in range(1, 4):
+        reader.handle(GiveBack("t", tag, tag, is_failed=True, receipt=f"b{tag}")).turn()
+    assert [each.redeliveries for each in reader.session.delivered] == [0, 1, 2]
+    assert reader.receipts == ["b1", "b2", "b3"]
 
 
 def test_a_queue_that_is_gone_takes_nothing_back(reader: Client) -> None:

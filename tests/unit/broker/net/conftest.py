@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +17,12 @@ import uvloop
 from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.server import Connector, Server
 from tandemmq.broker.net.transport import TransportLimits
-from tandemmq.broker.net.websocket import WebSocketOptions, of_stomp
+from tandemmq.broker.net.websocket import WebSocketOptions, of_amqp, of_stomp
+from tandemmq.broker.protocols.amqp.opening import AmqpLimits
+from tandemmq.broker.protocols.amqp.session import AmqpSession
 from tandemmq.broker.protocols.stomp.session import StompSession
 from tests.support.broker import recording_engine
+from tests.support.security.authority import Authority
 
 
 @pytest.fixture(
@@ -128,6 +133,12 @@ async def listening(server: Server, engine: Any) -> AsyncIterator[Server]:
 
 
 @pytest.fixture
+def authority(tmp_path: Path, require_program: Callable[[object, str], None]) -> Authority:
+    require_program(shutil.which("openssl"), "no openssl in the path")
+    return Authority(tmp_path, "root")
+
+
+@pytest.fixture
 def make_server() -> Callable[..., Server]:
     return new_server
 
@@ -157,6 +168,10 @@ async def bench(bench_of: Any) -> AsyncIterator[Bench]:
         yield bench
 
 
+def amqp_session(id: str) -> AmqpSession:
+    return AmqpSession(id, lambda: 0, limits=AmqpLimits("broker"), secret=lambda: "secret")
+
+
 def new_websocket_server(
     limits: TransportLimits | None = None,
     origins: Origins | None = None,
@@ -167,7 +182,8 @@ def new_websocket_server(
 ) -> Server:
     make_session = partial(StompSession, secret=lambda: "secret", clock=lambda: 0, heart_beat_ms_min=20)
     limits = limits or TransportLimits()
-    websocket = WebSocketOptions(of_stomp(make_session, limits), origins or Origins(), message_bytes_max, **options)
+    subprotocols = of_stomp(make_session, limits) | of_amqp(amqp_session, limits)
+    websocket = WebSocketOptions(subprotocols, origins or Origins(), message_bytes_max, **options)
     connector = Connector(
         "ws", "127.0.0.1", 0, make_session, limits, connections_max=connections_max, websocket=websocket
     )

@@ -18,6 +18,7 @@ from tandemmq.broker.net.connectors import make_connector, url_of, urls_of
 from tandemmq.broker.net.known_hosts import KnownHosts
 from tandemmq.broker.net.server import Connector, Server
 from tandemmq.broker.net.transport import DEFAULT_LIMITS
+from tandemmq.broker.protocols.amqp.opening import AmqpLimits
 from tandemmq.broker.protocols.amqp.session import AmqpSession
 from tandemmq.broker.protocols.mqtt.session import MqttLimits
 from tandemmq.broker.protocols.openwire.handshake import Greeting
@@ -25,6 +26,7 @@ from tandemmq.broker.protocols.openwire.wireformat import our_info
 from tandemmq.broker.protocols.session import Session
 from tandemmq.broker.protocols.stomp.frames import Limits
 from tandemmq.broker.protocols.stomp.session import StompSession
+from tandemmq.config.addresses import AMQP, OPENWIRE, WEBSOCKET
 from tandemmq.config.load import load
 from tandemmq.config.mqtt import MqttSettings
 from tandemmq.config.settings import BrokerSettings, ConnectorSettings
@@ -140,15 +142,29 @@ def test_a_websocket_has_the_bounds_of_its_connector_and_the_sites_of_its_table(
     assert connector("stomp://127.0.0.1:0").websocket is None
 
 
-def test_options_of_amqp_reach_its_sessions() -> None:
-    uri = "amqp://h:1?wireFormat.maxFrameSize=7mb&wireFormat.maxAmqpFrameSize=64kb&wireFormat.idleTimeout=9000"
-    settings = ConnectorSettings(uri=uri)
-    found = make_connector(settings, BrokerSettings(name="a"), "", lambda: 0, itertools.count(1), None, 10.0)
-    session = found.make_session("ID:a-1-1")
-    assert isinstance(session, AmqpSession)
-    limits = session.limits
+@pytest.mark.parametrize("scheme", ["amqp", "ws"])
+def test_options_of_amqp_reach_its_sessions(scheme: str) -> None:
+    uris = ("tcp://one:1", "amqp://one:2", "amqps://one:3", "amqpws://one:4")
+
+    def limits_of(options: str) -> AmqpLimits:
+        settings, broker = (
+            ConnectorSettings(uri=f"{scheme}://h:1{options}"),
+            BrokerSettings(name="a", failover_uris=uris),
+        )
+        found = make_connector(settings, broker, "", lambda: 0, itertools.count(1), None, 10.0)
+        make_session = found.make_session
+        if found.websocket is not None:
+            make_session = found.websocket.subprotocols["amqp"].make_session
+        session = make_session("ID:a-1-1")
+        assert isinstance(session, AmqpSession)
+        return session.limits
+
+    limits = limits_of("?wireFormat.maxFrameSize=7mb&wireFormat.maxAmqpFrameSize=64kb&wireFormat.idleTimeout=9000")
     assert (limits.container_id, limits.message_bytes_max, limits.frame_bytes_max) == ("a", 7 << 20, 64 << 10)
-    assert limits.idle_ms == 9_000
+    assert (limits.idle_ms, limits.allows_no_sasl, limits.steals_links) == (9_000, True, False)
+    assert limits.failover_uris == [f"{'amqp' if scheme == 'amqp' else 'amqpws'}://one:{2 if scheme == 'amqp' else 4}"]
+    other = limits_of("?wireFormat.allowNonSaslConnections=false&allowLinkStealing=true&updateClusterClients=false")
+    assert (other.allows_no_sasl, other.steals_links, other.failover_uris) == (False, True, ())
 
 
 @pytest.mark.parametrize("scheme", ["mqtt", "ws"])
@@ -184,12 +200,13 @@ def member(host: str, *connectors: str) -> MemberConnectors:
 def test_what_the_operator_said_stays() -> None:
     advertised = AdvertisedAddresses(["tcp://said:1"])
     assert not advertised.update([A, B], {A: member("one"), B: member("two")})
-    assert advertised.plain == advertised.tls == ["tcp://said:1"]
+    for is_tls in (False, True):
+        assert advertised.of(OPENWIRE, is_tls=is_tls) == ["tcp://said:1"]
 
 
 def test_members_are_told_with_the_scheme_that_clients_use() -> None:
     advertised = AdvertisedAddresses([])
-    plain, tls = advertised.plain, advertised.tls
+    plain, tls = (advertised.of(OPENWIRE, is_tls=is_tls) for is_tls in (False, True))
     assert advertised.update(
         [A, B], {A: member("one"), B: member("two", "nio://two:1", "openwire+ssl://two:2", "nio+ssl://two:3")}
     )
@@ -197,35 +214,50 @@ def test_members_are_told_with_the_scheme_that_clients_use() -> None:
     assert tls == ["ssl://two:2", "ssl://two:3"]
 
 
+def test_members_are_told_to_clients_of_their_protocol() -> None:
+    advertised = AdvertisedAddresses([])
+    connectors = ("amqp://{}:1", "amqp+ssl://{}:2", "ws://{}:3", "wss://{}:4", "stomp://{}:5")
+    members = {each: member(host, *(uri.format(host) for uri in connectors)) for each, host in ((A, "one"), (B, "two"))}
+    assert advertised.update([A, B], members)
+    for kind, is_tls, scheme, port in (
+        (AMQP, False, "amqp", 1),
+        (AMQP, True, "amqps", 2),
+        (WEBSOCKET, False, "amqpws", 3),
+        (WEBSOCKET, True, "amqpwss", 4),
+    ):
+        assert advertised.of(kind, is_tls=is_tls) == [f"{scheme}://{host}:{port}" for host in ("one", "two")]
+    assert advertised.of(OPENWIRE, is_tls=False) == []
+
+
 def test_who_is_away_keeps_its_place_and_who_has_no_vote_has_none() -> None:
     advertised = AdvertisedAddresses([])
     assert advertised.update([A, B, C], {A: member("one"), B: member("two"), C: member("three")})
     assert not advertised.update([A, B, C], {A: member("one")})
-    assert advertised.plain == ["tcp://one:61616", "tcp://two:61616", "tcp://three:61616"]
+    assert advertised.of(OPENWIRE, is_tls=False) == ["tcp://one:61616", "tcp://two:61616", "tcp://three:61616"]
     assert advertised.update([A, B], {A: member("one"), B: member("two"), C: member("three")})
-    assert advertised.plain == ["tcp://one:61616", "tcp://two:61616"]
+    assert advertised.of(OPENWIRE, is_tls=False) == ["tcp://one:61616", "tcp://two:61616"]
 
 
 def test_a_member_that_moved_is_told_anew() -> None:
     advertised = AdvertisedAddresses([])
     advertised.update([A, B], {A: member("one"), B: member("two")})
     assert advertised.update([A, B], {B: member("elsewhere")})
-    assert advertised.plain == ["tcp://one:61616", "tcp://elsewhere:61616"]
+    assert advertised.of(OPENWIRE, is_tls=False) == ["tcp://one:61616", "tcp://elsewhere:61616"]
 
 
 def test_one_alone_tells_nothing() -> None:
     advertised = AdvertisedAddresses([])
     assert not advertised.update([A], {A: member("one")})
-    assert advertised.plain == []
+    assert advertised.of(OPENWIRE, is_tls=False) == []
 
 
 def test_loopback_is_told_on_loopback_only() -> None:
     advertised = AdvertisedAddresses([])
     local = "openwire://127.0.0.1:61616"
     advertised.update([A, B], {A: member("one", local), B: member("two")})
-    assert advertised.plain == ["tcp://two:61616"]
+    assert advertised.of(OPENWIRE, is_tls=False) == ["tcp://two:61616"]
     advertised.update([A, B], {A: member("127.0.0.1", local), B: member("127.0.0.1", "openwire://127.0.0.1:61617")})
-    assert advertised.plain == ["tcp://127.0.0.1:61616", "tcp://127.0.0.1:61617"]
+    assert advertised.of(OPENWIRE, is_tls=False) == ["tcp://127.0.0.1:61616", "tcp://127.0.0.1:61617"]
 
 
 # ---- names by which a broker is known, of headers as clients send them

@@ -10,13 +10,11 @@ import contextlib
 import gc
 import itertools
 import logging
-import shutil
 import socket
 import ssl
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -37,12 +35,6 @@ from tests.support.broker.recording_engine import RecordingEngine
 from tests.support.security.authority import Authority
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\n\n\0"
-
-
-@pytest.fixture
-def authority(tmp_path: Path, require_program: Callable[[object, str], None]) -> Authority:
-    require_program(shutil.which("openssl"), "no openssl in the path")
-    return Authority(tmp_path, "root")
 
 
 @pytest.fixture

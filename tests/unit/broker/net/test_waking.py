@@ -58,6 +58,8 @@ class WakingSession:
     def end(self) -> None:
         self.waiting.clear()
 
+    def set_certificate(self, certificate: str) -> None: ...
+
     def tell_brokers(self) -> None:
         pass
 

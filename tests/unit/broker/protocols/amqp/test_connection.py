@@ -10,6 +10,7 @@ import pytest
 
 from tandemmq.broker.core.access import Credentials, OpenAccess
 from tandemmq.broker.core.commands import ClientError, ErrorKind, ProtocolFailure, Undecided
+from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.protocols.amqp import frames, schema
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import (
@@ -18,21 +19,14 @@ from tandemmq.broker.protocols.amqp.errors import (
     ILLEGAL_STATE,
     INVALID_FIELD,
     NOT_ALLOWED,
-    NOT_IMPLEMENTED,
     RESOURCE_LIMIT,
     UNATTACHED_HANDLE,
+    UNAUTHORIZED,
     ConnectionFailure,
 )
 from tandemmq.broker.protocols.amqp.frames import frame_of
-from tandemmq.broker.protocols.amqp.session import (
-    ANONYMOUS_RELAY,
-    CHANNEL_MAX,
-    LINKS_MAX,
-    SOLE_CONNECTION,
-    WAITING_BYTES_MAX,
-    AmqpLimits,
-    AmqpSession,
-)
+from tandemmq.broker.protocols.amqp.opening import ANONYMOUS_RELAY, CHANNEL_MAX, SOLE_CONNECTION, AmqpLimits
+from tandemmq.broker.protocols.amqp.session import LINKS_MAX, WAITING_BYTES_MAX, AmqpSession
 from tandemmq.broker.protocols.amqp.types import Symbol, UInt
 from tests.support.broker.amqp_wire import LIMITS, AmqpWire, Pieces, header, value
 from tests.unit.broker.protocols.amqp.conftest import Make
@@ -69,7 +63,6 @@ def failed(wire: AmqpWire, data: bytes) -> str:
     [
         (b"AMQP\0\0\x09\x01", "0-9-1"),
         (b"AMQP\1\1\0\x0a", "0-9-1 or 0-10"),
-        (frames.AMQP, "without SASL"),
         (b"AMQP\2\1\0\0", "protocol id 2"),
         (b"GET / HT", "does not speak AMQP"),
         (b"CONNECT\n", "does not speak AMQP"),
@@ -220,9 +213,16 @@ def test_a_connector_without_idle_timeout_has_none(make: Make) -> None:
         (
             {
                 "desired_capabilities": (SOLE_CONNECTION,),
-                "properties": {Symbol("sole-connection-enforcement-policy"): UInt(1)},
+                "properties": {Symbol("sole-connection-enforcement-policy"): UInt(2)},
             },
-            NOT_IMPLEMENTED,
+            INVALID_FIELD,
+        ),
+        (
+            {
+                "desired_capabilities": (SOLE_CONNECTION,),
+                "properties": {Symbol("sole-connection-enforcement-policy"): "close"},
+            },
+            INVALID_FIELD,
         ),
     ],
 )
@@ -255,6 +255,131 @@ def test_a_container_id_is_unique_if_its_client_wants_that(make: Make) -> None:
     opened, close = wire.open("one", desired_capabilities=(SOLE_CONNECTION,))
     assert opened.properties["amqp:connection-establishment-failed"] is True
     assert (close.error.condition, close.error.info) == (INVALID_FIELD, {"invalid-field": "container-id"})
+
+
+CLOSE_EXISTING = {
+    "desired_capabilities": (SOLE_CONNECTION,),
+    "properties": {Symbol("sole-connection-enforcement-policy"): UInt(1)},
+}
+
+
+def test_a_client_may_close_its_former_connection(make: Make) -> None:
+    former = make()
+    former.connect("one", desired_capabilities=(SOLE_CONNECTION,))
+    opened = make().connect("one", **CLOSE_EXISTING)
+    assert opened.offered_capabilities == (ANONYMOUS_RELAY, SOLE_CONNECTION)
+    (close,) = former.all_of(schema.Close)
+    assert isinstance(close.error, schema.Error)
+    assert (close.error.condition, close.error.info) == ("amqp:resource-locked", {"sole-connection-enforcement": True})
+    assert former.is_closed
+
+
+def test_a_client_cannot_close_a_connection_of_another_user(make: Make) -> None:
+    other = make()
+    other.log_in("PLAIN", b"\0other\0word")
+    other.open("one", desired_capabilities=(SOLE_CONNECTION,))
+    wire = make()
+    wire.log_in("PLAIN", b"\0me\0word")
+    _, close = wire.open("one", **CLOSE_EXISTING)
+    assert close.error.condition == INVALID_FIELD
+    assert not other.is_closed
+
+
+def test_a_connector_that_steals_links_closes_the_former_connection(make: Make) -> None:
+    limits = AmqpLimits("broker", steals_links=True)
+    former, wire = make(limits=limits), make(limits=limits)
+    former.connect("one", desired_capabilities=(SOLE_CONNECTION,))
+    wire.connect("one", desired_capabilities=(SOLE_CONNECTION,))
+    assert (former.is_closed, wire.is_closed) == (True, False)
+
+
+def test_an_open_names_all_brokers(make: Make) -> None:
+    uris = ["amqps://one:5671", "amqps://[::1]:5672?a=b"]
+    wire = make(limits=AmqpLimits("broker", failover_uris=uris))
+    properties = wire.connect().properties
+    assert properties is not None
+    assert properties["failover-server-list"] == [
+        {"network-host": "one", "port": 5671, "scheme": "amqps"},
+        {"network-host": "::1", "port": 5672, "scheme": "amqps"},
+    ]
+    uris.clear()
+    properties = make(limits=wire.session.limits).connect().properties
+    assert properties is not None
+    assert "failover-server-list" not in properties
+
+
+# ---- connections without SASL
+
+
+@pytest.mark.parametrize("pieces", Pieces)
+def test_an_anonymous_client_may_leave_out_sasl(make: Make, pieces: Pieces) -> None:
+    wire = make(pieces=pieces)
+    begin = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)
+    wire.receive(frames.AMQP + b"".join(frame_of(0, write_composite(each)) for each in (OPEN, begin)))
+    said = wire.said()
+    assert said[:8] == frames.AMQP
+    wire.cutter.feed(said[8:])
+    assert [type(each.performative).__name__ for each in wire.heard()] == ["Open", "Begin"]
+
+
+@pytest.mark.parametrize(
+    ("error", "condition"),
+    [
+        (ClientError("anonymous", kind=ErrorKind.SECURITY), UNAUTHORIZED),
+        (Undecided("later", kind=ErrorKind.SECURITY), RESOURCE_LIMIT),
+    ],
+)
+def test_a_refused_client_without_sasl_learns_why(make: Make, harness: Any, error: ClientError, condition: str) -> None:
+    harness.access = Refusing(error)
+    harness.begin_term()
+    wire = make()
+    opened, close = wire.open()
+    assert opened.properties["amqp:connection-establishment-failed"] is True
+    assert close.error.condition == condition
+    assert wire.is_closed
+
+
+def test_a_connector_can_require_sasl(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    wire = make(limits=AmqpLimits("broker", allows_no_sasl=False))
+    wire.receive(frames.AMQP)
+    assert wire.said() == frames.SASL
+    assert wire.is_closed
+    assert [each for each in caplog.messages if "without SASL" in each]
+
+
+# ---- certificates
+
+
+class ByCertificate(OpenAccess):
+    """A login without a name is that of the certificate."""
+
+    def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None:
+        then(Principal(credentials.login or credentials.certificate or "nobody", is_proved=True))
+
+
+@pytest.mark.parametrize("response", [None, b"", b"CN=shop"])
+def test_a_client_logs_in_by_its_certificate(make: Make, harness: Any, response: bytes | None) -> None:
+    harness.access = ByCertificate(is_everywhere=True)
+    harness.begin_term()
+    wire = make(certificate="CN=shop")
+    (outcome,) = wire.log_in("EXTERNAL", response)
+    assert outcome.performative == schema.SaslOutcome(0)
+    wire.open()
+    assert wire.client.principal.name == "CN=shop"
+
+
+def test_external_is_offered_with_a_certificate_only(make: Make) -> None:
+    for certificate, mechanisms in ((None, ("PLAIN", "ANONYMOUS")), ("CN=a", ("EXTERNAL", "PLAIN", "ANONYMOUS"))):
+        wire = make(certificate=certificate)
+        wire.receive(frames.SASL)
+        wire.cutter.feed(wire.said()[8:])
+        assert [each.performative for each in wire.heard()] == [schema.SaslMechanisms(mechanisms)]
+
+
+def test_a_certificate_is_not_for_another_user(make: Make) -> None:
+    (outcome,) = make(certificate="CN=shop").log_in("EXTERNAL", b"CN=bank")
+    assert outcome.performative == schema.SaslOutcome(1)
 
 
 # ---- errors

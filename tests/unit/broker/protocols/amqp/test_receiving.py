@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.commands import AckMode, ClientError, Undeliverable
-from tandemmq.broker.protocols.amqp import channel, links, schema
+from tandemmq.broker.protocols.amqp import deliveries_out, links, schema, termini
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED, RESOURCE_LIMIT
 from tandemmq.broker.protocols.amqp.frames import frame_of
+from tandemmq.broker.protocols.amqp.opening import AmqpLimits
 from tandemmq.broker.protocols.amqp.schema import (
     UINT_MAX,
     Accepted,
@@ -23,7 +24,6 @@ from tandemmq.broker.protocols.amqp.schema import (
     Released,
     Transfer,
 )
-from tandemmq.broker.protocols.amqp.session import AmqpLimits
 from tandemmq.broker.protocols.amqp.types import Described, Symbol, ULong
 from tandemmq.store.records.message import BodyKind, Message
 from tests.support.broker.amqp_wire import bodies, body_of, selector
@@ -205,7 +205,7 @@ def test_frames_of_a_long_message_are_made_in_several_turns(make: Make, writer: 
     wire = make()
     wire.connect(max_frame_size=512)
     wire.begin()
-    body = "x" * 500 * channel.SENT_FRAMES_MAX
+    body = "x" * 500 * deliveries_out.SENT_FRAMES_MAX
     writer.store(body, body_kind=BodyKind.TEXT)
     wire.receiver()
     id = next(iter(wire.client.subscriptions))
@@ -215,7 +215,7 @@ def test_frames_of_a_long_message_are_made_in_several_turns(make: Make, writer: 
     first = 0
     while wire.cutter.next_frame() is not None:
         first += 1
-    assert first == channel.SENT_FRAMES_MAX
+    assert first == deliveries_out.SENT_FRAMES_MAX
     wire.vanish()
     wire = make()
     wire.connect(max_frame_size=512)
@@ -223,7 +223,7 @@ def test_frames_of_a_long_message_are_made_in_several_turns(make: Make, writer: 
     wire.receiver()
     flow = Flow(incoming_window=9_999, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=1)
     heard = wire.say(flow)
-    assert len(heard) > channel.SENT_FRAMES_MAX
+    assert len(heard) > deliveries_out.SENT_FRAMES_MAX
     assert body_of(b"".join(each.payload for each in heard)) == body
 
 
@@ -519,7 +519,7 @@ def test_a_receiver_that_is_not_served_is_refused_by_name(come: Make, source: di
 @pytest.mark.parametrize("role", [True, False])
 def test_a_link_name_is_bounded(come: Make, role: bool) -> None:
     wire = come()
-    for length in (links.NAME_CHARACTERS_MAX, links.NAME_CHARACTERS_MAX + 1):
+    for length in (termini.NAME_CHARACTERS_MAX, termini.NAME_CHARACTERS_MAX + 1):
         attach = schema.Attach(
             name="n" * length,
             handle=length % 2,

@@ -25,8 +25,8 @@ from tandemmq.broker.protocols.amqp.errors import (
 )
 from tandemmq.broker.protocols.amqp.frames import frame_of
 from tandemmq.broker.protocols.amqp.links import CREDIT
+from tandemmq.broker.protocols.amqp.opening import AmqpLimits
 from tandemmq.broker.protocols.amqp.schema import Accepted, Disposition, Rejected, Transfer
-from tandemmq.broker.protocols.amqp.session import AmqpLimits
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tests.support.broker.amqp_wire import LIMITS, AmqpWire, Pieces, header, section, value
 from tests.unit.broker.engine.conftest import ORDERS, Harness
@@ -197,7 +197,6 @@ def test_a_damaged_presettled_message_ends_the_link(sender: AmqpWire) -> None:
     ("fields", "condition"),
     [
         ({"target": schema.Target(address="x", dynamic=True)}, INVALID_FIELD),
-        ({"target": schema.Coordinator()}, NOT_IMPLEMENTED),
         ({"target": schema.Source(address="x")}, INVALID_FIELD),
         ({"address": "queue://"}, INVALID_FIELD),
         ({"address": "a?consumer.priority=1"}, NOT_IMPLEMENTED),

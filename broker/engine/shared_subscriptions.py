@@ -1,0 +1,174 @@
+"""Shared subscriptions: which one a client means, who uses it, who keeps a membership, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tandemmq.broker.core import names
+from tandemmq.broker.core.client import Client, ReceiptDue
+from tandemmq.broker.core.commands import ClientError, ErrorKind, Subscribe, refusal
+from tandemmq.broker.core.delivery import Subscription
+from tandemmq.broker.core.slices import Work
+from tandemmq.broker.core.topics import shared
+from tandemmq.broker.core.topics.durables import DurableSubscriber
+from tandemmq.broker.core.topics.shared import CLIENT_ID, Holding, SharedSubscriber
+from tandemmq.broker.engine.durable_subscriptions import DurableSubscriptions
+from tandemmq.broker.engine.part import Part, Shared
+from tandemmq.store.operations import RemoveOwner
+from tandemmq.store.records.commands import encode_unsubscribe, subscription_key
+from tandemmq.store.records.message import Destination, DestinationKind
+
+
+class SharedSubscriptions(Part):
+    """Begins and ends shared subscriptions. Their topics and consumers are those of ``durables``."""
+
+    def __init__(self, shared: Shared, durables: DurableSubscriptions) -> None:
+        super().__init__(shared)
+        self._durables = durables
+        self._used: dict[Subscription, SharedSubscriber] = {}
+        self._are_looked_through = False  # True once those of a former term were checked
+        self._ending: set[str] = set()  # names of shared subscriptions that are being deleted
+
+    def name_of(self, client: Client, command: Subscribe, group: str, parts: tuple[Destination, ...]) -> str:
+        """Return the name of the shared subscription that the client requests. ClientError if it cannot be one."""
+        if not group or ("/" in group and not command.has_terms):
+            raise refusal(f"{group!r} is no name of a group", "It has no slash.", ErrorKind.DESTINATION)
+        if len(parts) != 1 or parts[0].kind is not DestinationKind.TOPIC:
+            raise refusal(
+                f"{command.destination} is not one topic", "Only a single topic can be shared.", ErrorKind.DESTINATION
+            )
+        if (command.selector is not None and not command.has_terms) or command.no_local:
+            raise refusal("A shared subscription takes all messages of its topics", kind=ErrorKind.SELECTOR)
+        share = group if command.has_terms else shared.name_of(group, parts[0])
+        names.check_length("the name of a shared subscription", share)
+        name = command.durable_name
+        if name is not None:
+            names.check_length("the name of a durable subscription", name)
+            client_id = _holder(client, is_global=command.is_global)
+            holding = self._destinations.holdings.get(client_id, name)
+            if holding is not None:
+                self.check_is_holder(client, holding)
+            is_other = holding is not None and holding.share != share
+            is_plain = not command.is_global and subscription_key(client_id, name) in self._destinations.durables
+            if is_other or is_plain:
+                raise refusal(f"Client {client_id} has another durable subscription {name}", kind=ErrorKind.STATE)
+            if holding is None and not command.is_global:
+                self._durables.check_may_make(client)
+        return share
+
+    def join(
+        self,
+        share: str,
+        subscription: Subscription,
+        client: Client,
+        command: Subscribe,
+        may_read: Callable[[Destination], bool],
+    ) -> Work[None]:
+        """Begin to consume from the shared subscription ``share`` (see ``name_of``), which is created if it is
+        missing."""
+        while share in self._ending:
+            yield
+        if not subscription.is_open:
+            return
+        asked = SharedSubscriber(CLIENT_ID, share, command.destination, command.selector, False)
+        durable = self._destinations.durables.get(subscription_key(CLIENT_ID, share))
+        assert durable is None or isinstance(durable, SharedSubscriber), "no client has that id"
+        if command.has_terms and durable is not None and durable.terms != asked.terms:
+            if durable.users:
+                raise refusal(
+                    f"Shared subscription {share} is used with another topic or selector",
+                    "All its consumers have the same.",
+                    ErrorKind.STATE,
+                )
+            yield from self._end(durable)  # JMS requires a new subscription under the same name
+            durable = None
+        if durable is None:
+            durable = asked
+            self._durables.check_room(durable, 1)
+            self._destinations.add_durable(durable)
+        durable.users[subscription] = may_read
+        self._used[subscription] = durable
+        holding, name = None, command.durable_name
+        holder = None if name is None else _holder(client, is_global=command.is_global)
+        if name is not None and holder is not None and self._destinations.holdings.get(holder, name) is None:
+            owner = self._store.subscription(holder, name, names.MQTT_SHARES)
+            holding = Holding(owner, holder, name, share, client.principal.owner)
+            self._destinations.holdings.add(holding)
+        try:
+            yield from self._durables.begin(durable, subscription, client, command, may_read, holding)
+        except ClientError:
+            if holding is not None:
+                self._destinations.holdings.remove(holding)
+            raise
+
+    def find(self, client: Client, name: str, *, is_global: bool) -> DurableSubscriber | Holding:
+        """Return the durable subscription that the client names, or its holding of a shared one. ClientError if there
+        is none."""
+        client_id = _holder(client, is_global=is_global)
+        holding = self._destinations.holdings.get(client_id, name)
+        if holding is not None:
+            return holding
+        durable = None if is_global else self._destinations.durables.get(subscription_key(client_id, name))
+        if durable is None:
+            raise refusal(
+                f"No durable subscription exists for: {name} of client {client.id}", kind=ErrorKind.DESTINATION
+            )
+        return durable
+
+    def share_of(self, holding: Holding) -> SharedSubscriber | None:
+        """Return the shared subscription of a holding; None: its first consumer is about to make it."""
+        durable = self._destinations.durables.get(subscription_key(CLIENT_ID, holding.share))
+        return durable if isinstance(durable, SharedSubscriber) else None
+
+    def let_go(self, client: Client, holding: Holding, waiting: ReceiptDue, *, unless_used: bool = False) -> Work[None]:
+        """Remove a holding from its share. ClientError if it belongs to another user; with ``unless_used`` also if the
+        share has consumers."""
+        self.check_is_holder(client, holding)
+        durable = self.share_of(holding)
+        if unless_used and durable is not None and durable.users:
+            raise refusal(f"Shared subscription {holding.name} has consumers", "Close them.", ErrorKind.STATE)
+        self._destinations.holdings.remove(holding)
+        payload = encode_unsubscribe(names.MQTT_SHARES, holding.client_id, holding.name)
+        self._append(RemoveOwner(holding.owner, payload, waiting))
+        if durable is not None:
+            yield from self._end_unused(durable)
+
+    def left(self, subscription: Subscription) -> Work[None]:
+        """Remove an ended subscription from its shared one, if any. Call it once the queues have its messages again."""
+        durable = self._used.pop(subscription, None)
+        if durable is not None:
+            durable.left(subscription)
+            yield from self._end_unused(durable)
+
+    def end_all_unused(self) -> Work[None]:
+        """Delete shared subscriptions of a former term that no client uses, or whose deletion was not completed."""
+        if self._are_looked_through:
+            return
+        self._are_looked_through = True
+        for durable in list(self._destinations.durables.values()):
+            if isinstance(durable, SharedSubscriber):
+                yield from self._end_unused(durable)
+
+    def _end_unused(self, durable: SharedSubscriber) -> Work[None]:
+        is_there = self._destinations.durables.get(subscription_key(CLIENT_ID, durable.name)) is durable
+        if is_there and not durable.users and not self._destinations.holdings.is_held(durable.name):
+            yield from self._end(durable)
+
+    def _end(self, durable: SharedSubscriber) -> Work[None]:
+        self._ending.add(durable.name)
+        try:
+            yield from self._durables.delete(durable, None)
+        finally:
+            self._ending.discard(durable.name)
+
+    def check_is_holder(self, client: Client, holding: Holding) -> None:
+        if holding.user is not None and holding.user != client.principal.name:
+            raise refusal(
+                f"Durable subscription {holding.name} of client {holding.client_id} belongs to another user",
+                kind=ErrorKind.SECURITY,
+            )
+
+
+def _holder(client: Client, *, is_global: bool) -> str:
+    """Return the client id that keeps a membership: the client's, or the broker's own for a global one."""
+    return CLIENT_ID if is_global else client.client_id()

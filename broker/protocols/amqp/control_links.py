@@ -1,0 +1,157 @@
+"""Control links of an AMQP session: a client declares and discharges transactions by them (AMQP 1.0, 4.2 and 4.3).
+Pure.
+
+    attach, its target a coordinator -> attach
+    declare                          -> Begin  -> declared, with the id of the transaction
+    discharge                        -> Commit -> accepted when it is durable, rejected when it was rolled back
+    discharge with fail              -> Abort  -> accepted
+
+A control link that ends rolls its transactions back.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from tandemmq.broker.core.commands import Abort, Begin, ClientError, Command, Commit
+from tandemmq.broker.protocols.amqp import sections
+from tandemmq.broker.protocols.amqp.codec import read_composite
+from tandemmq.broker.protocols.amqp.deliveries_in import DeliveriesIn
+from tandemmq.broker.protocols.amqp.endpoint import Endpoint
+from tandemmq.broker.protocols.amqp.errors import NOT_ALLOWED, AmqpError, DecodeError, Scope, not_implemented
+from tandemmq.broker.protocols.amqp.links import InLink, Partial, Waiting
+from tandemmq.broker.protocols.amqp.outcomes import error_of
+from tandemmq.broker.protocols.amqp.schema import (
+    Accepted,
+    Attach,
+    Composite,
+    Coordinator,
+    Declare,
+    Declared,
+    Discharge,
+    Error,
+    Rejected,
+    Source,
+)
+from tandemmq.broker.protocols.amqp.transactions import Transaction
+from tandemmq.broker.protocols.amqp.types import Reader
+
+# Limit of a declare or discharge: the longest id of a transaction has 32 bytes.
+CONTROL_BYTES_MAX: Final = 1_024
+# What every transaction can do here, whatever its client wants.
+COORDINATOR: Final = Coordinator(("amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn"))
+_REJECTED: Final = "amqp:rejected:list"
+
+
+def takes_rejected(attach: Attach) -> bool:
+    """Return whether an outcome can tell the client of a control link that a request was refused."""
+    source = attach.source
+    return not isinstance(source, Source) or not source.outcomes or _REJECTED in source.outcomes
+
+
+class ControlLinks:
+    """The control links of one session."""
+
+    __slots__ = ("_deliveries", "_endpoint")
+
+    def __init__(self, endpoint: Endpoint, deliveries: DeliveriesIn) -> None:
+        self._endpoint = endpoint
+        self._deliveries = deliveries
+
+    def take(self, link: InLink, delivery: Partial, commands: list[Command]) -> None:
+        """Carry out a declare or discharge. Raises AmqpError if no outcome can tell the client that it is refused."""
+        try:
+            request = _request_of(delivery.encoded)
+            if isinstance(request, Declare):
+                self._declare(link, delivery, request, commands)
+            elif isinstance(request, Discharge):
+                self._discharge(link, delivery, request, commands)
+            else:
+                raise DecodeError(f"a coordinator takes no {type(request).__name__}")
+        except AmqpError as error:
+            if delivery.is_settled or not link.takes_rejected:
+                raise AmqpError(error.condition, error.text, Scope.LINK) from None
+            self._deliveries.reject(delivery.delivery_id, Rejected(Error(error.condition, error.text)))
+            self._deliveries.top_up(link)
+
+    def _declare(self, link: InLink, delivery: Partial, declare: Declare, commands: list[Command]) -> None:
+        if declare.global_id is not None:
+            raise not_implemented("distributed transactions (global-id)")
+        if delivery.is_settled:
+            raise AmqpError(NOT_ALLOWED, "a declare is not settled: its outcome is the id of the transaction")
+        transaction = self._endpoint.connection.transactions.declare(link)
+        link.unanswered += 1
+        done = partial(self._answer, link, delivery, Declared(transaction.id))
+        failed = partial(self._not_declared, link, delivery, transaction)
+        commands.append(Begin(transaction.name, Waiting(done, failed)))
+
+    def _not_declared(self, link: InLink, delivery: Partial, transaction: Transaction, error: ClientError) -> None:
+        self._endpoint.connection.transactions.end(transaction)
+        self._refuse(link, delivery, error)
+
+    def _discharge(self, link: InLink, delivery: Partial, discharge: Discharge, commands: list[Command]) -> None:
+        transactions = self._endpoint.connection.transactions
+        transaction = transactions.find(discharge.txn_id, Scope.LINK)
+        transactions.end(transaction)
+        link.unanswered += 1
+        if discharge.fail:
+            done = partial(self._answer, link, delivery, Accepted())
+            self._roll_back(transaction, Waiting(done, partial(self._refuse, link, delivery)), commands)
+        else:
+            done = partial(self._committed, link, delivery, transaction)
+            failed = partial(self._not_committed, link, delivery, transaction)
+            commands.append(Commit(transaction.name, Waiting(done, failed)))
+
+    def _committed(self, link: InLink, delivery: Partial, transaction: Transaction) -> None:
+        for each in transaction.commit():
+            self._endpoint.connection.ask(each)
+        self._answer(link, delivery, Accepted())
+
+    def _not_committed(self, link: InLink, delivery: Partial, transaction: Transaction, error: ClientError) -> None:
+        for each in transaction.roll_back():
+            self._endpoint.connection.ask(each)
+        self._refuse(link, delivery, error)
+
+    def _roll_back(self, transaction: Transaction, receipt: Waiting, commands: list[Command]) -> None:
+        commands.append(Abort(transaction.name, receipt))
+        for each in transaction.roll_back():
+            self._endpoint.connection.ask(each)
+
+    def _answer(self, link: InLink, delivery: Partial, outcome: Composite) -> None:
+        """Settle a request, unless its client did."""
+        endpoint = self._endpoint
+        if not delivery.is_settled and not endpoint.is_ending:
+            id = delivery.delivery_id
+            endpoint.connection.settle(endpoint.number, id, id, outcome, is_receiver=True)
+        self._deliveries.answered(link)
+
+    def _refuse(self, link: InLink, delivery: Partial, error: ClientError) -> None:
+        """Reject a request. If no outcome can tell that to its client, detach the link."""
+        if not delivery.is_settled and link.takes_rejected:
+            self._answer(link, delivery, Rejected(error_of(error)))
+            return
+        self._deliveries.answered(link)
+        if link.presettled is not None:
+            link.presettled.failed(error)
+
+    def end(self, link: InLink, commands: list[Command]) -> None:
+        """Roll back the transactions of a link that ends."""
+        transactions = self._endpoint.connection.transactions
+        # prove: amqp-control-link-rolls-back "declared_by(link)" -> "declared_by(link)[:0]"
+        for transaction in transactions.declared_by(link):
+            transactions.end(transaction)
+            link.unanswered += 1
+            receipt = Waiting(partial(self._ended, link, None), partial(self._ended, link))
+            self._roll_back(transaction, receipt, commands)
+
+    def _ended(self, link: InLink, error: ClientError | None) -> None:
+        self._deliveries.answered(link)
+
+
+def _request_of(encoded: bytes) -> Composite:
+    """Return the composite that is the value of a message. Raises AmqpError."""
+    for section in sections.scan(encoded):
+        if section.code == sections.VALUE:
+            return read_composite(Reader(encoded[section.value : section.stop]))
+    raise DecodeError("a message to the coordinator has no value")

@@ -1,0 +1,174 @@
+"""Deliveries of an AMQP client: transfers become messages, and receipts become outcomes. Pure.
+
+The client has credit for a bounded number of messages, those that are not answered included.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Final
+
+from tandemmq.broker.core.commands import ClientError, Command, Send
+from tandemmq.broker.protocols.amqp import schema
+from tandemmq.broker.protocols.amqp.endpoint import Endpoint
+from tandemmq.broker.protocols.amqp.errors import (
+    INVALID_FIELD,
+    MESSAGE_SIZE,
+    RESOURCE_LIMIT,
+    TRANSFER_LIMIT,
+    AmqpError,
+    Scope,
+)
+from tandemmq.broker.protocols.amqp.incoming import Incoming
+from tandemmq.broker.protocols.amqp.links import CREDIT, CREDIT_LOW, InLink, Partial
+from tandemmq.broker.protocols.amqp.outcomes import error_of
+from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Accepted, Composite, Error, Rejected, TransactionalState
+from tandemmq.broker.protocols.amqp.transactions import Transaction
+
+_ACCEPTED: Final = Accepted()
+
+
+class Sent:
+    """Receipt of a message that waits for its disposition."""
+
+    __slots__ = ("deliveries", "delivery_id", "link", "transaction")
+
+    def __init__(
+        self, deliveries: DeliveriesIn, link: InLink, delivery_id: int, transaction: Transaction | None
+    ) -> None:
+        self.deliveries = deliveries
+        self.link = link
+        self.delivery_id = delivery_id
+        self.transaction = transaction
+
+
+class DeliveriesIn:
+    """Deliveries of the client in one session."""
+
+    __slots__ = ("_endpoint",)
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    def take(self, link: InLink, transfer: schema.Transfer, payload: bytes) -> Partial | None:
+        """Carry out a transfer. Return the delivery if it is whole; None: more frames follow, or it was aborted. Raises
+        AmqpError."""
+        connection = self._endpoint.connection
+        delivery = link.partial
+        if delivery is None:
+            if transfer.delivery_id is None:
+                raise AmqpError(INVALID_FIELD, "the first transfer of a delivery has no delivery-id", Scope.SESSION)
+            if link.credit <= 0:
+                raise AmqpError(TRANSFER_LIMIT, "the link has no credit for this message", Scope.LINK)
+            link.partial = delivery = Partial(transfer.delivery_id, transfer.message_format or 0, False)
+        delivery.is_settled = delivery.is_settled or transfer.settled is True
+        if isinstance(transfer.state, TransactionalState):
+            delivery.transaction_id = transfer.state.txn_id
+        if not transfer.aborted:
+            delivery.size += len(payload)
+            connection.partial_bytes += len(payload)
+            if delivery.size > link.message_bytes_max:
+                text = f"a message has more than {link.message_bytes_max} bytes"
+                raise AmqpError(
+                    MESSAGE_SIZE, text if link.is_control else f"{text}, wireFormat.maxFrameSize", Scope.LINK
+                )
+            most = connection.message_bytes_max
+            if connection.partial_bytes > most:
+                text = f"messages of this connection that are not whole have more than {most} bytes"
+                raise AmqpError(RESOURCE_LIMIT, text, Scope.LINK)
+            if transfer.more or delivery.content is not None:
+                delivery.content = delivery.content or BytesIO()
+                delivery.content.write(payload)
+            if transfer.more:
+                return None
+        delivery.encoded = payload if delivery.content is None else delivery.content.getvalue()
+        self.drop_partial(link)
+        link.credit -= 1
+        link.delivery_count = (link.delivery_count + 1) & UINT_MAX
+        if transfer.aborted:
+            self.top_up(link)
+            return None
+        return delivery
+
+    def send(self, link: InLink, delivery: Partial, commands: list[Command]) -> None:
+        """Send a message. Raises AmqpError if it is refused, and its client has settled it."""
+        connection = self._endpoint.connection
+        transaction: Transaction | None = None
+        try:
+            if delivery.transaction_id is not None:
+                transaction = connection.transactions.find(delivery.transaction_id, Scope.LINK)
+            incoming = Incoming(delivery.encoded, connection.now)
+            message = incoming.message(link.destination, connection.next_message_id(), delivery.message_format)
+        except AmqpError as error:
+            if transaction is not None:  # prove: amqp-refused-send-fails-the-commit "is not None" -> "is self"
+                commands.append(transaction.failure(error.text))
+            # The message is damaged, and not the link: its client learns it by the outcome.
+            if delivery.is_settled:
+                raise AmqpError(error.condition, error.text, Scope.LINK) from None
+            self.reject(delivery.delivery_id, _rejected(Error(error.condition, error.text), transaction))
+            self.top_up(link)
+            return
+        name = None if transaction is None else transaction.name
+        if delivery.is_settled:
+            commands.append(Send(message, name, link.presettled, incoming.translate))
+            self.top_up(link)
+            return
+        # prove: amqp-accepts-after-the-store "link.unanswered += 1" -> "self.stored(Sent(self, link, 0, None))"
+        link.unanswered += 1
+        receipt = Sent(self, link, delivery.delivery_id, transaction)
+        commands.append(Send(message, name, receipt, incoming.translate))
+
+    def drop_partial(self, link: InLink) -> None:
+        """Forget what came of a delivery that is not whole."""
+        if link.partial is not None:
+            self._endpoint.connection.partial_bytes -= link.partial.size
+            link.partial = None
+
+    def stored(self, sent: Sent) -> None:
+        """Accept a message of the client: it is durable if it is to be. In a transaction, the commit makes it so."""
+        endpoint, transaction = self._endpoint, sent.transaction
+        if not endpoint.is_ending:
+            state = _ACCEPTED if transaction is None else transaction.accepted
+            endpoint.connection.accept(endpoint.number, sent.delivery_id, state)
+        self.answered(sent.link)
+
+    def not_stored(self, sent: Sent, error: ClientError) -> None:
+        """Reject a message of the client."""
+        if not self._endpoint.is_ending:
+            self.reject(sent.delivery_id, _rejected(error_of(error), sent.transaction))
+        self.answered(sent.link)
+
+    def reject(self, delivery_id: int, state: Composite) -> None:
+        """Settle a delivery of the client that was refused."""
+        endpoint = self._endpoint
+        endpoint.connection.settle(endpoint.number, delivery_id, delivery_id, state, is_receiver=True)
+
+    def answered(self, link: InLink) -> None:
+        """Note that one delivery less waits for its answer."""
+        link.unanswered -= 1
+        if not link.unanswered and link.on_idle is not None:
+            link.on_idle()
+            link.on_idle = None
+        self.top_up(link)
+
+    # ---- credit
+
+    def top_up(self, link: InLink) -> None:
+        """Give a sending client more credit, if it has little; what is not answered counts as used."""
+        if link.is_over or self._endpoint.is_ending or link.credit + link.unanswered > CREDIT_LOW:
+            return
+        link.credit = CREDIT - link.unanswered
+        self.say_credit(link)
+
+    def say_credit(self, link: InLink) -> None:
+        """Write the flow of a link."""
+        flow = self._endpoint.flow()
+        flow.handle = link.handle
+        flow.delivery_count = link.delivery_count
+        flow.link_credit = link.credit
+        self._endpoint.say(flow)
+
+
+def _rejected(error: Error, transaction: Transaction | None) -> Composite:
+    rejected = Rejected(error)
+    return rejected if transaction is None else transaction.state(rejected)

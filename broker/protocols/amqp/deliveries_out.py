@@ -1,0 +1,330 @@
+"""Deliveries to an AMQP client: its credit and window, and the outcomes that it gives. Pure.
+
+credit of the client -> Grant -> deliver -> frames -> disposition -> Ack, GiveBack, GiveUp
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from operator import itemgetter
+from typing import Any, Final
+
+from tandemmq.broker.core.commands import ClientError, Command, Grant
+from tandemmq.broker.protocols.amqp import schema
+from tandemmq.broker.protocols.amqp.endpoint import Endpoint
+from tandemmq.broker.protocols.amqp.errors import Scope, not_implemented
+from tandemmq.broker.protocols.amqp.links import GRANTED_MAX, OutLink, Waiting
+from tandemmq.broker.protocols.amqp.outcomes import command_of
+from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Flow
+from tandemmq.broker.protocols.amqp.transactions import Run
+from tandemmq.broker.protocols.amqp.transfers import Frames, whole
+
+# Frames of waiting deliveries that are made in one turn.
+SENT_FRAMES_MAX: Final = 256
+_TRANSACTION: Final = "txn-id"
+
+
+class DeliveriesOut:
+    """Deliveries to the client in one session."""
+
+    __slots__ = ("_endpoint", "_next_delivery_id", "_unsettled", "_waiting")
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._next_delivery_id = 0
+        self._unsettled: dict[int, OutLink] = {}  # by delivery id, in order
+        # Deliveries that wait for the window, with their tags. Of the first, some frames may be written.
+        self._waiting: deque[tuple[OutLink, int, Frames]] = deque()
+
+    def forget(self, link: OutLink) -> None:
+        """Forget the deliveries of a link that is over."""
+        for id in link.unsettled:
+            del self._unsettled[id]
+        self._endpoint.scanned += len(link.unsettled)
+        link.unsettled.clear()
+        if link.waiting:
+            self._endpoint.scanned += len(self._waiting)
+            self._waiting = deque([each for each in self._waiting if each[0] is not link])
+
+    def stop(self) -> None:
+        """Forget all deliveries that wait for the window."""
+        for link, _, _ in self._waiting:
+            link.waiting = 0
+        self._waiting.clear()
+
+    # ---- credit
+
+    def flow(self, link: OutLink, flow: Flow, commands: list[Command]) -> None:
+        """Take over the credit that the client grants to a link. Raises AmqpError."""
+        if flow.properties is not None and _TRANSACTION in flow.properties:
+            raise not_implemented("acquisition in a transaction (txn-id in a flow)")
+        if flow.link_credit is not None:
+            # What the client counts may be behind, by deliveries that are on their way to it.
+            behind = _signed(link.delivery_count - (flow.delivery_count or 0)) + link.waiting
+            link.remaining = flow.link_credit - behind
+        link.is_draining = flow.drain
+        link.is_drained = False
+        if flow.drain and (link.remaining <= 0 or self._room(link) <= 0):
+            # The engine may make deliveries until it has this: the answer counts them.
+            link.asked += 1
+            done = partial(self._granted, link)
+            commands.append(self._grant(link, Waiting(done, lambda error: done())))
+            return
+        receipt: Waiting | None = None
+        if flow.echo and not flow.drain:
+            receipt = Waiting(partial(self._echo, link), lambda error: None)
+        commands.append(self._grant(link, receipt))
+
+    def _echo(self, link: OutLink) -> None:
+        """Say the state of a link, behind the answer to its attach."""
+        if not link.is_over and not self._endpoint.is_ending:
+            self._endpoint.say(self._flow_of(link))
+
+    def _granted(self, link: OutLink) -> None:
+        """Answer a drain for which there is no credit, or no room, unless the client gave more credit meanwhile."""
+        link.asked -= 1
+        is_unanswered = link.is_draining and not link.is_over and not self._endpoint.is_ending
+        if is_unanswered and not link.asked and link.tag >= link.granted:
+            self._answer_drain(link)
+
+    def _grant(self, link: OutLink, receipt: Waiting | None = None) -> Grant:
+        """Return the command for the credit of the client, or the next part of it, as far as its unsettled deliveries
+        leave room."""
+        link.granted = link.tag + max(min(link.remaining, self._room(link), GRANTED_MAX), 0)
+        return Grant(link.id, link.granted, is_drain=link.is_draining, receipt=receipt)
+
+    def _room(self, link: OutLink) -> int:
+        waiting = link.waiting if link.is_settled else len(link.unsettled)
+        return self._endpoint.connection.unsettled_max - waiting
+
+    def _is_held(self, link: OutLink) -> bool:
+        """Return whether the client has credit that the engine does not have, and room for it again."""
+        is_held = link.tag >= link.granted and link.remaining > 0 and not link.is_drained
+        return is_held and self._room(link) >= (self._endpoint.connection.unsettled_max + 1) // 2
+
+    def nothing(self, link: OutLink) -> None:
+        """End a drain: there are no more messages now."""
+        if link.is_draining:
+            self._answer_drain(link)
+
+    def _answer_drain(self, link: OutLink) -> None:
+        """Use up the credit that is left, and say so, behind the deliveries that wait for the window."""
+        if link.waiting:
+            link.is_drained = True
+            return
+        link.is_draining = link.is_drained = False
+        if link.remaining > 0:
+            link.delivery_count = (link.delivery_count + link.remaining) & UINT_MAX
+        link.remaining = 0
+        answer = self._flow_of(link)
+        answer.drain = True
+        self._endpoint.say(answer)
+
+    def _flow_of(self, link: OutLink) -> Flow:
+        flow = self._endpoint.flow()
+        flow.handle = link.handle
+        flow.delivery_count = link.delivery_count
+        flow.link_credit = max(link.remaining, 0)
+        flow.available = 0
+        return flow
+
+    # ---- transfers
+
+    def deliver(self, link: OutLink, tag: int, message_pieces: list[bytes], message_format: int) -> None:
+        """Send a message, now or when the window of the client opens."""
+        link.tag = tag
+        link.remaining -= 1
+        id = self._next_delivery_id
+        self._next_delivery_id = (id + 1) & UINT_MAX
+        transfer = schema.Transfer(
+            handle=link.handle,
+            delivery_id=id,
+            delivery_tag=tag.to_bytes(8, "big"),
+            message_format=message_format,
+            settled=link.is_settled,
+        )
+        if not link.is_settled:
+            link.unsettled[id] = tag
+            self._unsettled[id] = link
+        endpoint = self._endpoint
+        connection = endpoint.connection
+        frame = whole(endpoint.number, transfer, message_pieces, connection.frame_bytes_max)
+        if frame is None or self._waiting or endpoint.window <= 0:
+            link.waiting += 1
+            self._waiting.append((link, tag, Frames(transfer, message_pieces)))
+            self.send_waiting()
+        else:
+            for piece in frame:
+                connection.write(piece)
+            endpoint.sent()
+            self._written(link, tag)
+        if tag >= link.granted:
+            if link.remaining > 0 and self._room(link) > 0:
+                connection.ask(self._grant(link))
+            elif link.is_draining and not link.asked:
+                self._answer_drain(link)
+
+    def passed_over(self, link: OutLink, tag: int) -> None:
+        """Note a delivery that could not be made: the client has credit for another one."""
+        link.tag = tag
+        self._endpoint.connection.ask(self._grant(link))
+
+    def send_waiting(self) -> None:
+        """Send frames that wait, as many as the window of the client and one turn take."""
+        waiting, endpoint = self._waiting, self._endpoint
+        connection = endpoint.connection
+        for _ in range(SENT_FRAMES_MAX):
+            if not waiting or endpoint.window <= 0:
+                return
+            link, tag, frames = waiting[0]
+            for piece in frames.next(endpoint.number, connection.frame_bytes_max):
+                connection.write(piece)
+            endpoint.sent()
+            if not frames.is_over:
+                continue
+            waiting.popleft()
+            link.waiting -= 1
+            self._written(link, tag)
+            if link.is_settled and self._is_held(link):
+                connection.ask(self._grant(link))
+        if waiting and endpoint.window > 0:
+            connection.go_on(self.send_waiting)
+
+    def _written(self, link: OutLink, tag: int) -> None:
+        """Note that all frames of a delivery were written: from now on it counts for the client, and a presettled one
+        is settled."""
+        link.delivery_count = (link.delivery_count + 1) & UINT_MAX
+        if link.is_settled:
+            link.seen = link.written_last = tag
+            link.written = link.written or tag
+            self._endpoint.connection.ask_for(link)
+        if link.is_drained and not link.waiting:
+            self._answer_drain(link)
+
+    # ---- outcomes
+
+    def disposition(self, disposition: schema.Disposition, commands: list[Command]) -> None:
+        """Carry out the outcome that a client gives for a range of deliveries. Raises AmqpError."""
+        if not disposition.role:
+            return  # of a client that sends: it has its answer
+        state = disposition.state
+        if isinstance(state, schema.TransactionalState):
+            self._retire(disposition, state, commands)
+            return
+        if state is None or isinstance(state, schema.Received):
+            if not disposition.settled:
+                return
+            state = None
+        first = disposition.first
+        last = first if disposition.last is None else disposition.last
+        covered = self._covered(first, last)
+        receipt: Waiting | None = None
+        if covered and not disposition.settled:
+            self._endpoint.owe()
+            due = [len(covered), 0]
+            done = partial(self._settled, due, first, last, state)
+            receipt = Waiting(done, partial(self._not_settled, due, done))
+        for run in covered:
+            link = run.link
+            outcome = link.default_outcome if state is None else state
+            commands.append(command_of(link, run.first, run.last, outcome, receipt))
+            self._note_seen(run, commands)
+
+    def _retire(
+        self, disposition: schema.Disposition, state: schema.TransactionalState, commands: list[Command]
+    ) -> None:
+        """Give deliveries an outcome in a transaction. Raises AmqpError."""
+        endpoint = self._endpoint
+        transaction = endpoint.connection.transactions.find(state.txn_id, Scope.SESSION)
+        outcome = None if isinstance(state.outcome, schema.Received) else state.outcome
+        if outcome is None and not disposition.settled:
+            return
+        first = disposition.first
+        last = first if disposition.last is None else disposition.last
+        covered = self._covered(first, last)
+        for run in covered:
+            found = run.link.default_outcome if outcome is None else outcome
+            transaction.retire(self, run, found, is_settled=disposition.settled, commands=commands)
+            self._note_seen(run, commands)
+        if covered and not disposition.settled:
+            answer = schema.Disposition(role=False, first=first, last=last, state=transaction.state(outcome))
+            endpoint.say(answer)
+
+    def _note_seen(self, run: Run, commands: list[Command]) -> None:
+        link = run.link
+        link.seen = max(link.seen, run.last)
+        if self._is_held(link):
+            commands.append(self._grant(link))
+
+    def _covered(self, first: int, last: int) -> list[Run]:
+        """Take out the deliveries with these ids."""
+        unsettled = self._unsettled
+        count = ((last - first) & UINT_MAX) + 1
+        if count <= len(unsettled):
+            ids = [id for id in ((first + each) & UINT_MAX for each in range(count)) if id in unsettled]
+            self._endpoint.scanned += count
+        else:
+            ids = [id for id in unsettled if (id - first) & UINT_MAX < count]
+            self._endpoint.scanned += len(unsettled)
+        found: list[Run] = []
+        latest: dict[OutLink, Run] = {}
+        for id in ids:
+            link = unsettled.pop(id)
+            tag = link.unsettled.pop(id)
+            run = latest.get(link)
+            # Between the tags of a run there is no other delivery: the engine may have one that is in a transaction.
+            if run is not None and run.last + 1 == tag:  # prove: amqp-runs-have-no-gaps " and run.last + 1 == tag"
+                run.last = tag
+                run.ids.append(id)
+            else:
+                latest[link] = run = Run(link, tag, id)
+                found.append(run)
+        return found
+
+    def resume(self, run: Run) -> None:
+        """Have deliveries wait for the client again: their transaction was rolled back."""
+        link = run.link
+        for place, id in enumerate(run.ids):
+            link.unsettled[id] = run.first + place
+            self._unsettled[id] = link
+        link.unsettled = dict(sorted(link.unsettled.items(), key=itemgetter(1)))
+        # Delivery ids are serial numbers: the oldest is the furthest behind the next.
+        next_id = self._next_delivery_id
+        self._unsettled = dict(sorted(self._unsettled.items(), key=lambda each: (each[0] - next_id) & UINT_MAX))
+        self._endpoint.scanned += len(self._unsettled)
+
+    def settle(self, run: Run, state: Any) -> None:
+        """Settle deliveries with the outcome that they have since their transaction was committed."""
+        endpoint = self._endpoint
+        if endpoint.is_ending:
+            return
+        first = last = run.ids[0]
+        for id in run.ids[1:]:
+            if id != (last + 1) & UINT_MAX:
+                endpoint.connection.settle(endpoint.number, first, last, state, is_receiver=False)
+                first = id
+            last = id
+        endpoint.connection.settle(endpoint.number, first, last, state, is_receiver=False)
+
+    def _settled(self, due: list[int], first: int, last: int, state: Any) -> None:
+        """Settle deliveries whose outcome the client gave without settling them, when it holds for all of them.
+        ``due``: numbers of receipts that did not come yet, and of those that refused the outcome."""
+        due[0] -= 1
+        if due[0]:
+            return
+        endpoint = self._endpoint
+        if not due[1] and not endpoint.is_ending:
+            endpoint.connection.settle(endpoint.number, first, last, state, is_receiver=False)
+        endpoint.finish(None)
+
+    def _not_settled(self, due: list[int], done: Callable[[], None], error: ClientError) -> None:
+        due[1] += 1
+        done()
+
+
+def _signed(number: int) -> int:
+    """Return the difference of two serial numbers, which may be negative."""
+    number &= UINT_MAX
+    return number - (UINT_MAX + 1) if number > UINT_MAX // 2 else number

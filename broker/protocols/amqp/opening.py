@@ -1,0 +1,142 @@
+"""Open of a connection: what its client wants, and the answer of the broker (AMQP 1.0, 2.4.1 and 2.7.1). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from tandemmq.broker.core.commands import ClientError, Connect, ErrorKind
+from tandemmq.broker.protocols.amqp import frames, schema
+from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, NOT_ALLOWED, AmqpError, condition_of
+from tandemmq.broker.protocols.amqp.frames import FRAME_BYTES_MIN
+from tandemmq.broker.protocols.amqp.links import UNSETTLED_MAX, Waiting
+from tandemmq.broker.protocols.amqp.schema import Error
+from tandemmq.broker.protocols.amqp.types import Symbol, UInt
+
+# Channels of a connection are numbered up to this.
+CHANNEL_MAX: Final = 1_023
+# Shortest interval at which a client may want to hear something.
+IDLE_MS_MIN: Final = 200
+# Limit of the brokers that an open names.
+BROKERS_MAX: Final = 100
+ANONYMOUS_RELAY: Final = Symbol("ANONYMOUS-RELAY")
+# Enforcing Connection Uniqueness 1.0: one connection for each container-id.
+SOLE_CONNECTION: Final = Symbol("sole-connection-for-container")
+_POLICY: Final = Symbol("sole-connection-enforcement-policy")
+_REFUSE_CONNECTION, _CLOSE_EXISTING = range(2)
+_ENFORCED: Final = Symbol("sole-connection-enforcement")
+_FAILED: Final = Symbol("amqp:connection-establishment-failed")
+_BROKERS: Final = Symbol("failover-server-list")
+PRODUCT: Final = "TandemMQ"
+
+
+@dataclass(frozen=True, slots=True)
+class AmqpLimits:
+    """Settings of the connector. ``container_id`` is the broker's; ``idle_ms``: longest silence of a client, of which
+    the half is announced; 0: no limit. ``allows_no_sasl``: an anonymous client may leave out SASL. ``steals_links``: a
+    client whose container-id is in use replaces the other connection of its user. ``failover_uris``: addresses of all
+    brokers for clients of this connector; their owner may change them in place."""
+
+    container_id: str
+    version: str = ""
+    message_bytes_max: int = 100 << 20
+    frame_bytes_max: int = 128 * 1024
+    idle_ms: int = 30_000
+    unsettled_max: int = UNSETTLED_MAX  # deliveries of one link that the client has not settled
+    allows_no_sasl: bool = True
+    steals_links: bool = False
+    failover_uris: Sequence[str] = ()
+
+
+def check_open(opened: schema.Open) -> None:
+    """Raise AmqpError for an open that no broker could serve."""
+    if not opened.container_id:
+        raise AmqpError(INVALID_FIELD, "the open has no container-id")
+    if opened.max_frame_size < FRAME_BYTES_MIN:
+        raise AmqpError(INVALID_FIELD, f"max-frame-size is {FRAME_BYTES_MIN} at least")
+    if 0 < (opened.idle_time_out or 0) < IDLE_MS_MIN:
+        raise AmqpError(NOT_ALLOWED, f"idle-time-out is {IDLE_MS_MIN} ms at least")
+
+
+def connect_of(
+    opened: schema.Open, limits: AmqpLimits, login: str | None, receipt: Waiting, *, is_logged_in: bool
+) -> Connect:
+    """Return the command of an open. Raises AmqpError.
+
+    rhea gives all connections of a program one container-id: it is unique only if the client wants that.
+    """
+    if SOLE_CONNECTION not in opened.desired_capabilities:
+        return Connect(None, login, None, receipt=receipt, is_logged_in=is_logged_in)
+    policy = (opened.properties or {}).get(_POLICY, _REFUSE_CONNECTION)
+    if (type(policy) is not UInt and policy != _REFUSE_CONNECTION) or policy > _CLOSE_EXISTING:
+        raise AmqpError(INVALID_FIELD, f"{_POLICY} is 0 or 1")
+    return Connect(
+        opened.container_id,
+        login,
+        None,
+        receipt=receipt,
+        steals_client_id=limits.steals_links or policy == _CLOSE_EXISTING,
+        is_logged_in=is_logged_in,
+    )
+
+
+def answer_to(connect: Connect, limits: AmqpLimits) -> schema.Open:
+    """Return the broker's open for a client that it has admitted."""
+    capabilities = (ANONYMOUS_RELAY,) if connect.client_id is None else (ANONYMOUS_RELAY, SOLE_CONNECTION)
+    brokers = [_broker(each) for each in limits.failover_uris[:BROKERS_MAX]]
+    return _open(limits, capabilities, {_BROKERS: brokers} if brokers else {})
+
+
+def refusal(limits: AmqpLimits) -> schema.Open:
+    """Return the open that comes before a close with the reason. Qpid JMS reads both."""
+    return _open(limits, (), {_FAILED: True})
+
+
+def _open(limits: AmqpLimits, capabilities: tuple[str, ...], properties: dict[Symbol, Any]) -> schema.Open:
+    return schema.Open(
+        limits.container_id,
+        max_frame_size=limits.frame_bytes_max,
+        channel_max=CHANNEL_MAX,
+        idle_time_out=limits.idle_ms // 2 or None,
+        offered_capabilities=capabilities,
+        properties={
+            **properties,
+            Symbol("product"): PRODUCT,
+            Symbol("version"): limits.version,
+            Symbol("queue-prefix"): "queue://",
+            Symbol("topic-prefix"): "topic://",
+        },
+    )
+
+
+def _broker(uri: str) -> dict[Symbol, Any]:
+    """Return the address of a broker, as in a redirection (AMQP 1.0, 2.8.16)."""
+    parts = urlsplit(uri)
+    return {
+        Symbol("network-host"): parts.hostname or "",
+        Symbol("port"): parts.port or 0,
+        Symbol("scheme"): parts.scheme,
+    }
+
+
+def reason_of(error: ClientError) -> Error:
+    """Return the reason why a connection is refused or ended."""
+    info: dict[Symbol, Any] | None = None
+    if error.kind is ErrorKind.CLIENT_ID:
+        info = {Symbol("invalid-field"): Symbol("container-id")}
+    elif error.kind is ErrorKind.TAKEN_OVER:
+        info = {_ENFORCED: True}
+    return Error(condition_of(error), error.message, info)
+
+
+def wrong_header(header: bytes) -> str:
+    """Return what a client speaks that does not begin as it must here."""
+    if header.startswith(b"AMQP"):
+        if header[4:] in (b"\0\0\x09\x01", b"\1\1\0\x0a", b"\1\1\x08\0", b"\1\1\0\x09"):
+            return "the client speaks AMQP 0-9-1 or 0-10, as for RabbitMQ; this connector speaks AMQP 1.0"
+        if header == frames.AMQP:
+            return "the client connects without SASL; this connector needs SASL PLAIN, ANONYMOUS or EXTERNAL"
+        return f"the client speaks AMQP {'.'.join(map(str, header[5:]))} (protocol id {header[4]}); this is AMQP 1.0"
+    return "the client does not speak AMQP; this connector speaks AMQP 1.0"

@@ -1,0 +1,177 @@
+"""Termini of AMQP links: what a client asks for, as destinations and filters of the broker, and the answers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tandemmq.broker.protocols.amqp.addresses import address_of, destination_of
+from tandemmq.broker.protocols.amqp.codec import code_of
+from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT, AmqpError, Scope, not_implemented
+from tandemmq.broker.protocols.amqp.links import InLink
+from tandemmq.broker.protocols.amqp.schema import (
+    Accepted,
+    Attach,
+    Coordinator,
+    Modified,
+    Rejected,
+    Released,
+    Source,
+    Target,
+)
+from tandemmq.broker.protocols.amqp.types import Described, Symbol, ULong
+from tandemmq.store.records.message import Destination, DestinationKind
+
+# Limit of the characters of a link name, which is kept as long as its link.
+NAME_CHARACTERS_MAX: Final = 1_024
+_SELECTOR: Final = "apache.org:selector-filter:string"
+_NO_LOCAL: Final = "apache.org:no-local-filter:list"
+_SELECTOR_CODE: Final = 0x0000468C00000004
+_NO_LOCAL_CODE: Final = 0x0000468C00000003
+_COPY: Final = "copy"
+# Capabilities of a terminus (AMQP JMS Mapping).
+_TEMPORARY_TOPIC: Final = "temporary-topic"
+_CAPABILITIES: Final = {
+    DestinationKind.QUEUE: "queue",
+    DestinationKind.TOPIC: "topic",
+    DestinationKind.TEMP_QUEUE: "temporary-queue",
+    DestinationKind.TEMP_TOPIC: _TEMPORARY_TOPIC,
+}
+# The life of a dynamic node: that of its link.
+_DELETED_ON_CLOSE: Final = {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}
+
+
+@dataclass(slots=True, frozen=True)
+class Reading:
+    """Request of a receiver: its destination, and the filters that the broker applies. ``filter``: these filters, as
+    they are confirmed."""
+
+    destination: Destination
+    selector: str | None
+    no_local: bool
+    is_browser: bool
+    filter: dict[Any, Any] | None
+
+
+def check_attach(attach: Attach) -> None:
+    """Raise AmqpError for a link of a kind that is not served, and for one with a long name."""
+    if len(attach.name) > NAME_CHARACTERS_MAX:
+        text = f"the name of a link has {NAME_CHARACTERS_MAX} characters at most"
+        raise AmqpError(RESOURCE_LIMIT, text, Scope.LINK)
+    if attach.role and isinstance(attach.target, Coordinator):
+        raise AmqpError(INVALID_FIELD, "a client that receives has no coordinator as its target", Scope.LINK)
+    terminus = attach.source if attach.role else attach.target
+    if attach.role and terminus is None:
+        raise not_implemented("the look-up of a subscription")
+
+
+def temporary_of(attach: Attach, next_name: Callable[[], str]) -> Destination | None:
+    """Return the temporary destination that is to be made for a link; None: the link names its own. Raises
+    AmqpError."""
+    terminus = attach.source if attach.role else attach.target
+    if not isinstance(terminus, Source | Target) or not terminus.dynamic:
+        return None
+    if terminus.address is not None:
+        raise AmqpError(INVALID_FIELD, "a dynamic node has no address before it is made", Scope.LINK)
+    is_topic = _TEMPORARY_TOPIC in terminus.capabilities
+    return Destination(DestinationKind.TEMP_TOPIC if is_topic else DestinationKind.TEMP_QUEUE, next_name())
+
+
+def writing_of(attach: Attach, temporary: Destination | None) -> Destination | None:
+    """Return the destination of a client that sends; None: each message names its own (anonymous relay). Raises
+    AmqpError."""
+    target = attach.target
+    if temporary is not None:
+        return temporary
+    if target is None:
+        return None
+    if not isinstance(target, Target):
+        raise AmqpError(INVALID_FIELD, "the target of the link is not a target", Scope.LINK)
+    if target.address is None or target.address == "":
+        return None
+    return destination_of(target.address, target.capabilities)
+
+
+def reading_of(attach: Attach, temporary: Destination | None) -> Reading:
+    """Return what a client receives. Raises AmqpError."""
+    source = attach.source
+    if not isinstance(source, Source):
+        raise AmqpError(INVALID_FIELD, "the source of the link is not a source", Scope.LINK)
+    destination = temporary or destination_of(source.address, source.capabilities)
+    if "shared" in source.capabilities:
+        raise not_implemented("shared subscriptions")
+    if destination.is_topic and source.durable:
+        raise not_implemented("durable subscriptions")
+    is_browser = source.distribution_mode == _COPY and not destination.is_topic
+    selector: str | None = None
+    no_local = False
+    kept: dict[Any, Any] = {}
+    for key, each in (source.filter or {}).items():
+        if not isinstance(each, Described):
+            continue  # what is left out of the answer is not applied
+        name = each.descriptor if isinstance(each.descriptor, Symbol) else None
+        code = code_of(each.descriptor)
+        if name == _SELECTOR or code == _SELECTOR_CODE:
+            if not isinstance(each.value, str):
+                raise AmqpError(INVALID_FIELD, "the selector is not a string", Scope.LINK)
+            selector = str(each.value).strip() or None
+            kept[key] = Described(each.descriptor, str(each.value))
+        elif name == _NO_LOCAL or code == _NO_LOCAL_CODE:
+            no_local = True
+            kept[key] = Described(each.descriptor, [])
+    return Reading(destination, selector, no_local, is_browser, kept or None)
+
+
+def answered_source(attach: Attach, reading: Reading, temporary: Destination | None) -> Source:
+    """Return the source as it is served."""
+    source = attach.source
+    assert isinstance(source, Source), "reading_of checks it"
+    return Source(
+        address=source.address if temporary is None else address_of(temporary),
+        dynamic=temporary is not None,
+        dynamic_node_properties=None if temporary is None else _DELETED_ON_CLOSE,
+        distribution_mode=_COPY if reading.is_browser else None,
+        filter=reading.filter,
+        default_outcome=plain_outcome(source.default_outcome),
+        outcomes=source.outcomes,
+        capabilities=(_CAPABILITIES[reading.destination.kind],),
+    )
+
+
+def answered_target(attach: Attach, link: InLink) -> Target:
+    """Return the target as it is served."""
+    target, destination = attach.target, link.destination
+    if destination is None:
+        return Target()
+    assert isinstance(target, Target), "writing_of checks it"
+    is_made = link.temporary is not None
+    return Target(
+        address=address_of(destination) if is_made else target.address,
+        dynamic=is_made,
+        dynamic_node_properties=_DELETED_ON_CLOSE if is_made else None,
+        capabilities=(_CAPABILITIES[destination.kind],),
+    )
+
+
+def plain_source(source: Any) -> Source | None:
+    """Return the client's own source, of which only the address is repeated."""
+    return Source(address=_plain_address(source.address)) if isinstance(source, Source) else None
+
+
+def plain_target(target: Any) -> Target | None:
+    """Return the client's own target, of which only the address is repeated."""
+    return Target(address=_plain_address(target.address)) if isinstance(target, Target) else None
+
+
+def _plain_address(address: Any) -> str | None:
+    return str(address) if isinstance(address, str) else None
+
+
+def plain_outcome(outcome: Any) -> Any:
+    """Return the default outcome, without annotations and without an error."""
+    if isinstance(outcome, Modified):
+        return Modified(outcome.delivery_failed, outcome.undeliverable_here)
+    if isinstance(outcome, Rejected):
+        return Rejected()
+    return outcome if isinstance(outcome, Accepted | Released) else None

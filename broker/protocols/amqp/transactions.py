@@ -1,0 +1,188 @@
+"""Transactions of an AMQP connection (AMQP 1.0, part 4). Pure.
+
+    declare      Begin                 discharge    Commit; or Abort
+    transfer     Send                  disposition  accepted: Ack; any other outcome: behind the commit
+
+The engine commits messages and accepted deliveries, all or nothing. It has no other outcome in a transaction: such a
+delivery stays unacknowledged in the engine until the commit, and gets its outcome behind it. If the broker ends between
+the two, the delivery comes again.
+
+After a rollback, deliveries that the client settled count as failed and go back; those that it did not settle are still
+the client's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from tandemmq.broker.core.commands import Ack, ClientError, Command, ErrorKind, GiveBack, ProtocolFailure, refusal
+from tandemmq.broker.protocols.amqp.errors import UNKNOWN_TRANSACTION, AmqpError, Scope
+from tandemmq.broker.protocols.amqp.links import InLink, OutLink, Waiting
+from tandemmq.broker.protocols.amqp.outcomes import command_of
+from tandemmq.broker.protocols.amqp.schema import Accepted, Composite, TransactionalState
+
+# Limit of the deliveries to which one transaction gives an outcome.
+RETIRED_MAX: Final = 10_000
+_ID_BYTES: Final = 8
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _ignore(error: ClientError) -> None:
+    """Do nothing: the commit reports that the transaction failed."""
+
+
+_UNTOLD: Final = Waiting(_nothing, _ignore)
+
+
+class Run:
+    """Deliveries of a link, with all tags from ``first`` to ``last``. ``ids``: their delivery ids, in the same order;
+    none if it does not matter any more."""
+
+    __slots__ = ("first", "ids", "last", "link")
+
+    def __init__(self, link: OutLink, tag: int, id: int) -> None:
+        self.link = link
+        self.first = self.last = tag
+        self.ids = [id]
+
+
+class Deliveries(Protocol):
+    """Deliveries of a session to its client, as a transaction uses them."""
+
+    def resume(self, run: Run) -> None:
+        """Have deliveries wait for the client again."""
+
+    def settle(self, run: Run, state: Any) -> None:
+        """Settle deliveries with this outcome."""
+
+
+class _Retired:
+    """Deliveries with an outcome in a transaction. ``run`` has no ids if the client has settled them."""
+
+    __slots__ = ("deliveries", "outcome", "run")
+
+    def __init__(self, deliveries: Deliveries, run: Run, outcome: Any) -> None:
+        self.deliveries = deliveries
+        self.run = run
+        self.outcome = outcome
+
+
+class Transaction:
+    """An open transaction. ``control``: the link that declared it; ``name``: as the engine knows it; ``accepted``: the
+    state of accepted deliveries."""
+
+    __slots__ = ("_count", "_is_full", "_retired", "accepted", "control", "id", "name")
+
+    def __init__(self, control: InLink, number: int) -> None:
+        self.control = control
+        self.name = str(number)
+        self.id = number.to_bytes(_ID_BYTES, "big")
+        self.accepted = self.state(Accepted())
+        self._retired: list[_Retired] = []
+        self._count = 0
+        self._is_full = False
+
+    def state(self, outcome: Composite | None) -> TransactionalState:
+        """Return the state of a delivery with this outcome in the transaction."""
+        return TransactionalState(self.id, outcome)
+
+    def failure(self, reason: str) -> ProtocolFailure:
+        """Return the command after which the transaction can only be rolled back."""
+        return ProtocolFailure(refusal(reason, kind=ErrorKind.STATE, receipt=_UNTOLD), self.name)
+
+    def retire(
+        self, deliveries: Deliveries, run: Run, outcome: Any, *, is_settled: bool, commands: list[Command]
+    ) -> None:
+        """Give deliveries their outcome at the commit. ``is_settled``: the client has settled them."""
+        self._count += len(run.ids)
+        if is_settled:
+            run.ids.clear()
+        if self._count > RETIRED_MAX:
+            if not self._is_full:
+                self._is_full = True
+                commands.append(self.failure(f"it has outcomes of more than {RETIRED_MAX} deliveries"))
+            _give_back(deliveries, run, commands)
+            return
+        link = run.link
+        if isinstance(outcome, Accepted):
+            # A delivery that the engine does not have any more dooms the transaction: another consumer may get it.
+            count = run.last - run.first + 1
+            commands.append(Ack(link.id, run.last, self.name, _UNTOLD, first=run.first, count=count))
+        last = self._retired[-1] if self._retired else None
+        if (
+            last is not None
+            and is_settled
+            and not last.run.ids
+            and last.run.link is link
+            and last.run.last + 1 == run.first
+            and last.outcome == outcome
+        ):
+            last.run.last = run.last
+        else:
+            self._retired.append(_Retired(deliveries, run, outcome))
+
+    def commit(self) -> list[Command]:
+        """Settle the deliveries that the client did not settle, and return the commands for the outcomes that the
+        engine does not have: all else is committed."""
+        commands: list[Command] = []
+        for each in self._retired:
+            run = each.run
+            if run.link.is_over:
+                continue  # the end of the link gave them back
+            if not isinstance(each.outcome, Accepted):
+                commands.append(command_of(run.link, run.first, run.last, each.outcome, None))
+            if run.ids:
+                each.deliveries.settle(run, each.outcome)
+        return commands
+
+    def roll_back(self) -> list[Command]:
+        """Leave the deliveries that the client did not settle to it, and return the commands that give back the
+        others: nothing of the transaction holds."""
+        commands: list[Command] = []
+        for each in self._retired:
+            _give_back(each.deliveries, each.run, commands)
+        return commands
+
+
+def _give_back(deliveries: Deliveries, run: Run, commands: list[Command]) -> None:
+    if run.link.is_over:
+        return  # the end of the link gave them back
+    if run.ids:
+        deliveries.resume(run)
+    else:
+        commands.append(GiveBack(run.link.id, run.first, run.last, is_failed=True))
+
+
+class Transactions:
+    """The open transactions of a connection. The engine limits their number (``transactions_max``)."""
+
+    __slots__ = ("_last", "_open")
+
+    def __init__(self) -> None:
+        self._open: dict[bytes, Transaction] = {}
+        self._last = 0
+
+    def declare(self, control: InLink) -> Transaction:
+        """Open a transaction."""
+        self._last += 1
+        found = Transaction(control, self._last)
+        self._open[found.id] = found
+        return found
+
+    def find(self, id: bytes, scope: Scope) -> Transaction:
+        """Return an open transaction. Raises AmqpError, of that scope."""
+        found = self._open.get(id)
+        if found is None:
+            raise AmqpError(UNKNOWN_TRANSACTION, f"there is no transaction {id[:32].hex()}", scope)
+        return found
+
+    def end(self, transaction: Transaction) -> None:
+        """Forget a transaction that ends."""
+        self._open.pop(transaction.id, None)
+
+    def declared_by(self, control: InLink) -> list[Transaction]:
+        """Return the open transactions that a link declared."""
+        return [each for each in self._open.values() if each.control is control]

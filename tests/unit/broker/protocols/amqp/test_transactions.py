@@ -1,0 +1,723 @@
+"""Transactions of AMQP clients: control links, transfers and outcomes in a transaction, commit and rollback."""
+
+# proves: amqp-control-link-rolls-back, amqp-refused-send-fails-the-commit, amqp-runs-have-no-gaps
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.core.commands import AckMode
+from tandemmq.broker.protocols.amqp import schema
+from tandemmq.broker.protocols.amqp.codec import write_composite
+from tandemmq.broker.protocols.amqp.control_links import CONTROL_BYTES_MAX, COORDINATOR
+from tandemmq.broker.protocols.amqp.errors import (
+    DECODE_ERROR,
+    INVALID_FIELD,
+    MESSAGE_SIZE,
+    NOT_ALLOWED,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    RESOURCE_LIMIT,
+    ROLLED_BACK,
+    UNKNOWN_TRANSACTION,
+)
+from tandemmq.broker.protocols.amqp.frames import frame_of
+from tandemmq.broker.protocols.amqp.links import CREDIT
+from tandemmq.broker.protocols.amqp.schema import (
+    Accepted,
+    Attach,
+    Begin,
+    Declare,
+    Declared,
+    Detach,
+    Discharge,
+    Disposition,
+    End,
+    Flow,
+    Modified,
+    Rejected,
+    Released,
+    Source,
+    Target,
+    TransactionalState,
+    Transfer,
+)
+from tandemmq.broker.protocols.amqp.transactions import RETIRED_MAX
+from tandemmq.store.records.message import BodyKind
+from tests.support.broker.amqp_wire import AmqpWire, Pieces, bodies, header, section, value
+from tests.unit.broker.engine.conftest import DLQ, ORDERS, PRICES, Client, Harness, make_harness
+from tests.unit.broker.protocols.amqp.conftest import Make
+
+__all__ = ["make_harness"]
+
+CONTROL = 9
+SENDER, RECEIVER = 0, 1
+
+
+class Controller(AmqpWire):
+    """A client with a control link, in the words of the specification."""
+
+    def control(self, *, handle: int = CONTROL, channel: int = 0, **source: Any) -> list[Any]:
+        return self.sender(
+            handle=handle, channel=channel, target=schema.Coordinator(("amqp:local-transactions",)), **source
+        )
+
+    def ask(self, request: schema.Composite, *, handle: int = CONTROL, channel: int = 0, **fields: Any) -> list[Any]:
+        """Send a request to the coordinator; return what is heard then."""
+        return self.send(b"\0\x53\x77" + write_composite(request), handle=handle, channel=channel, **fields)
+
+    def declare(self, *, handle: int = CONTROL, channel: int = 0) -> bytes:
+        """Return the id of a new transaction."""
+        *_, answer = self.ask(Declare(), handle=handle, channel=channel)
+        assert (answer.role, answer.settled, type(answer.state)) == (True, True, Declared)
+        found: bytes = answer.state.txn_id
+        return found
+
+    def discharge(self, id: bytes, *, fail: bool = False, **fields: Any) -> Any:
+        """Return the outcome of the discharge."""
+        sent = self.next_delivery_id
+        answers = self.ask(Discharge(id, fail), **fields)
+        (outcome,) = [each.state for each in answers if isinstance(each, Disposition) and each.first == sent]
+        return outcome
+
+    def commit(self, id: bytes, **fields: Any) -> None:
+        assert self.discharge(id, **fields) == Accepted()
+
+    def roll_back(self, id: bytes) -> None:
+        assert self.discharge(id, fail=True) == Accepted()
+
+    def send_in(self, id: bytes, encoded: bytes, **fields: Any) -> list[Any]:
+        return self.send(encoded, state=TransactionalState(id), **fields)
+
+    def retire(self, id: bytes, first: int, outcome: Any, **fields: Any) -> list[Any]:
+        return self.dispose(first, TransactionalState(id, outcome), **fields)
+
+
+@pytest.fixture
+def come(harness: Harness) -> Make:
+    def come(container: str = "me", **options: Any) -> Controller:
+        wire = Controller(harness, **options)
+        wire.connect(container)
+        wire.begin()
+        wire.control()
+        return wire
+
+    return come
+
+
+@pytest.fixture
+def wire(come: Make) -> Any:
+    """A client with a control link, and a link that sends."""
+    wire = come()
+    wire.sender()
+    return wire
+
+
+@pytest.fixture
+def five(harness: Harness) -> None:
+    """5 messages in the queue."""
+    harness.client().store(*range(5), body_kind=BodyKind.TEXT)
+
+
+def stored(harness: Harness, *, destination: Any = ORDERS) -> list[tuple[str, int]]:
+    """Return the messages that another consumer receives now, each with its number of redeliveries, and leave them."""
+    reader = harness.client().subscribe("all", destination, AckMode.CLIENT).turn()
+    found = [(each.body, each.redeliveries) for each in reader.session.delivered]
+    reader.unsubscribe("all", seen=0).turn()
+    return found
+
+
+def texts(harness: Harness) -> list[str]:
+    return [body for body, _ in stored(harness)]
+
+
+def conditions(answers: list[Any]) -> list[str]:
+    """The conditions of the errors in these answers, also of those in outcomes."""
+    found = []
+    for each in answers:
+        state = getattr(each, "state", each)
+        state = state.outcome if isinstance(state, TransactionalState) else state
+        error = getattr(state, "error", None)
+        if error is not None:
+            found.append(error.condition)
+    return found
+
+
+# ---- control links
+
+
+def test_a_control_link_has_credit(harness: Harness) -> None:
+    wire = Controller(harness)
+    wire.connect()
+    wire.begin()
+    attach, flow = wire.control()
+    assert (attach.role, attach.target, attach.max_message_size) == (True, COORDINATOR, CONTROL_BYTES_MAX)
+    assert flow.link_credit == CREDIT
+
+
+def test_each_declare_gives_another_transaction(wire: Controller) -> None:
+    assert len({wire.declare() for _ in range(3)}) == 3
+
+
+def test_a_control_link_gets_new_credit(wire: Controller) -> None:
+    for _ in range(CREDIT):
+        wire.commit(wire.declare())
+
+
+@pytest.mark.parametrize("pieces", Pieces)
+def test_requests_may_be_pipelined(harness: Harness, come: Make, pieces: Pieces) -> None:
+    wire = come(pieces=pieces)
+    wire.sender()
+    id = wire.declare()
+    frames = [(SENDER, header(durable=True) + value(str(number)), TransactionalState(id)) for number in range(3)]
+    frames.append((CONTROL, b"\0\x53\x77" + write_composite(Discharge(id)), None))
+    wire.receive(
+        b"".join(
+            frame_of(0, write_composite(Transfer(handle=handle, delivery_id=1 + place, state=state)) + body)
+            for place, (handle, body, state) in enumerate(frames)
+        )
+    )
+    answers = [(each.last or each.first, each.state) for each in wire.all_of(Disposition)]
+    assert answers[-2:] == [(3, TransactionalState(id, Accepted())), (4, Accepted())]
+    assert texts(harness) == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "condition"),
+    [
+        (Declare(b"global"), NOT_IMPLEMENTED),
+        (Discharge(b"\0" * 8), UNKNOWN_TRANSACTION),
+        (Discharge(b"x" * 100, fail=True), UNKNOWN_TRANSACTION),
+        (Accepted(), DECODE_ERROR),
+    ],
+)
+def test_a_refused_request_leaves_the_link(wire: Controller, request_: schema.Composite, condition: str) -> None:
+    (answer,) = wire.ask(request_)
+    assert (answer.role, answer.settled) == (True, True)
+    assert answer.state.error.condition == condition
+    wire.commit(wire.declare())
+
+
+@pytest.mark.parametrize(
+    ("encoded", "condition"),
+    [
+        (b"", DECODE_ERROR),
+        (b"\0\x53\x77\x40", DECODE_ERROR),
+        (section(0x75, b"data"), DECODE_ERROR),
+        (b"\0\x53\x77\0\x53\x32\x45", INVALID_FIELD),  # a discharge without an id
+        (b"garbage", DECODE_ERROR),
+    ],
+)
+def test_what_is_no_request_is_rejected(wire: Controller, encoded: bytes, condition: str) -> None:
+    assert conditions(wire.send(encoded, handle=CONTROL)) == [condition]
+    wire.commit(wire.declare())
+
+
+def test_a_request_is_short(wire: Controller) -> None:
+    (detach,) = wire.send(bytes(CONTROL_BYTES_MAX + 1), handle=CONTROL)
+    assert (detach.closed, detach.error.condition) == (True, MESSAGE_SIZE)
+
+
+def test_a_settled_declare_detaches_the_link(wire: Controller) -> None:
+    (detach,) = wire.ask(Declare(), settled=True)
+    assert detach.error.condition == NOT_ALLOWED
+
+
+def test_a_settled_discharge_has_no_answer(harness: Harness, wire: Controller) -> None:
+    id = wire.declare()
+    wire.send_in(id, value("a"))
+    assert not wire.ask(Discharge(id), settled=True)
+    assert texts(harness) == ["a"]
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_client_that_cannot_be_told_by_an_outcome_is_told_by_a_detach(harness: Harness, settled: bool) -> None:
+    wire = Controller(harness)
+    wire.connect()
+    wire.begin()
+    outcomes = ("amqp:accepted:list",) if not settled else ("amqp:accepted:list", "amqp:rejected:list")
+    attach = Attach(
+        name="c",
+        handle=CONTROL,
+        role=False,
+        source=Source(outcomes=outcomes),
+        target=schema.Coordinator(),
+        initial_delivery_count=0,
+    )
+    wire.say(attach)
+    wire.sender()
+    id = wire.declare()
+    wire.send_in(id, value("a") + b"trailing")
+    (detach,) = wire.ask(Discharge(id), settled=settled)
+    assert (detach.handle, detach.closed, detach.error.condition) == (CONTROL, True, ROLLED_BACK)
+
+
+def test_a_coordinator_is_no_target_of_a_receiver(wire: Controller) -> None:
+    attach = Attach(name="r", handle=5, role=True, source=Source(address="orders"), target=schema.Coordinator())
+    answer, detach = (each.performative for each in wire.say(attach))
+    assert isinstance(answer, Attach)
+    assert isinstance(detach, Detach)
+    assert answer.source is None
+    assert detach.error.condition == INVALID_FIELD
+
+
+# ---- messages of the client
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_message_is_there_after_the_commit(harness: Harness, wire: Controller, durable: bool) -> None:
+    id = wire.declare()
+    assert wire.send_in(id, header(durable=durable) + value("a")) == [
+        Disposition(role=True, first=1, last=1, settled=True, state=TransactionalState(id, Accepted()))
+    ]
+    assert texts(harness) == []
+    wire.commit(id)
+    assert texts(harness) == ["a"]
+
+
+def test_a_commit_is_accepted_when_it_is_durable(wire: Controller) -> None:
+    id = wire.declare()
+    wire.send_in(id, header(durable=True) + value("a"))
+    transfer = Transfer(handle=CONTROL, delivery_id=2, delivery_tag=b"t")
+    request = b"\0\x53\x77" + write_composite(Discharge(id))
+    for command in wire.session.receive(frame_of(0, write_composite(transfer) + request)):
+        wire.engine.handle(wire, command)
+    assert wire.session.take() == b""
+    assert [each.state for each in wire.all_of(Disposition)] == [Accepted()]
+
+
+def test_a_rollback_leaves_nothing(harness: Harness, wire: Controller) -> None:
+    id = wire.declare()
+    wire.send_in(id, header(durable=True) + value("a"))
+    wire.roll_back(id)
+    assert texts(harness) == []
+
+
+def test_the_state_may_come_with_the_last_frame(harness: Harness, wire: Controller) -> None:
+    id = wire.declare()
+    wire.say(Transfer(handle=0, delivery_id=1, delivery_tag=b"t", more=True), payload=value("ab")[:-1])
+    wire.say(Transfer(handle=0, state=TransactionalState(id)), payload=b"b")
+    wire.next_delivery_id = 2
+    assert texts(harness) == []
+    wire.commit(id)
+    assert texts(harness) == ["ab"]
+
+
+def test_transactions_are_apart(harness: Harness, wire: Controller) -> None:
+    first, second = wire.declare(), wire.declare()
+    wire.send_in(first, value("a"))
+    wire.send_in(second, value("b"))
+    wire.send(value("c"))
+    wire.commit(second)
+    assert texts(harness) == ["c", "b"]
+    wire.roll_back(first)
+    assert texts(harness) == ["c", "b"]
+
+
+def test_a_transaction_covers_sessions(harness: Harness, wire: Controller) -> None:
+    wire.begin(3)
+    wire.sender(channel=3)
+    id = wire.declare()
+    wire.send_in(id, value("a"))
+    wire.send_in(id, value("b"), channel=3)
+    wire.commit(id)
+    assert texts(harness) == ["a", "b"]
+
+
+def test_an_unknown_transaction_of_a_message_is_its_outcome(harness: Harness, wire: Controller) -> None:
+    (answer,) = wire.send_in(b"none", value("a"))
+    assert (answer.settled, answer.state.error.condition) == (True, UNKNOWN_TRANSACTION)
+    assert texts(harness) == []
+    wire.commit(wire.declare())
+
+
+def test_an_unknown_transaction_of_a_presettled_message_detaches_its_link(wire: Controller) -> None:
+    (detach,) = wire.send_in(b"none", value("a"), settled=True)
+    assert (detach.handle, detach.error.condition) == (SENDER, UNKNOWN_TRANSACTION)
+    wire.commit(wire.declare())
+
+
+def test_a_transaction_is_discharged_once(wire: Controller) -> None:
+    id = wire.declare()
+    wire.commit(id)
+    assert wire.discharge(id).error.condition == UNKNOWN_TRANSACTION
+    assert conditions(wire.send_in(id, value("a"))) == [UNKNOWN_TRANSACTION]
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize(
+    ("encoded", "condition"), [(value("a") + b"trailing", DECODE_ERROR), (value("no address"), PRECONDITION_FAILED)]
+)
+def test_a_refused_message_fails_the_commit(
+    harness: Harness, wire: Controller, encoded: bytes, condition: str, settled: bool
+) -> None:
+    wire.sender(handle=2, target=Target())
+    id = wire.declare()
+    wire.send_in(id, value("before"))
+    assert conditions(wire.send_in(id, encoded, handle=2, settled=settled)) == [condition]
+    assert wire.discharge(id).error.condition == ROLLED_BACK
+    assert texts(harness) == []
+
+
+def test_a_message_that_the_broker_refuses_fails_the_commit(
+    make_harness: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = make_harness(transaction_operations_max=2)
+    wire = Controller(harness)
+    wire.connect()
+    wire.begin()
+    wire.control()
+    wire.sender()
+    id = wire.declare()
+    answers = [wire.send_in(id, value("x"))[-1] for _ in range(3)]
+    assert [type(each.state.outcome) for each in answers] == [Accepted, Accepted, Rejected]
+    assert conditions(answers) == [RESOURCE_LIMIT]
+    assert wire.discharge(id).error.condition == ROLLED_BACK
+    assert texts(harness) == []
+
+
+def test_open_transactions_are_limited(make_harness: Callable[..., Harness]) -> None:
+    harness = make_harness(transactions_max=2)
+    wire = Controller(harness)
+    wire.connect()
+    wire.begin()
+    wire.control()
+    first, _ = wire.declare(), wire.declare()
+    assert conditions(wire.ask(Declare())) == [RESOURCE_LIMIT]
+    wire.roll_back(first)
+    wire.declare()
+
+
+# ---- deliveries to the client
+
+
+def test_an_accepted_delivery_is_gone_after_the_commit(harness: Harness, wire: Controller, five: None) -> None:
+    wire.receiver(credit=2)
+    id = wire.declare()
+    assert not wire.retire(id, 0, Accepted(), last=1)
+    assert texts(harness) == ["2", "3", "4"]
+    wire.commit(id)
+    wire.say(Detach(RECEIVER, True))
+    assert texts(harness) == ["2", "3", "4"]
+
+
+def test_settled_deliveries_come_again_after_a_rollback(harness: Harness, wire: Controller, five: None) -> None:
+    wire.receiver(credit=3)
+    id = wire.declare()
+    wire.retire(id, 0, Accepted())
+    wire.retire(id, 1, Accepted())
+    wire.roll_back(id)
+    assert stored(harness) == [("0", 1), ("1", 1), ("3", 0), ("4", 0)]
+
+
+def test_rolled_back_deliveries_keep_their_order(wire: Controller, five: None) -> None:
+    wire.receiver(credit=3)
+    id = wire.declare()
+    wire.retire(id, 0, Accepted(), last=2)
+    wire.roll_back(id)
+    transfers = wire.say(
+        Flow(
+            next_incoming_id=3,
+            incoming_window=9,
+            next_outgoing_id=0,
+            outgoing_window=9,
+            handle=RECEIVER,
+            delivery_count=3,
+            link_credit=9,
+        )
+    )
+    assert bodies(transfers) == ["0", "1", "2", "3", "4"]
+
+
+def test_deliveries_that_are_rolled_back_too_often_are_dead_letters(
+    harness: Harness, wire: Controller, five: None
+) -> None:
+    wire.receiver(credit=1)
+    for round in range(7):
+        id = wire.declare()
+        wire.retire(id, round, Accepted())
+        wire.roll_back(id)
+        wire.flow(RECEIVER, 1, delivery_count=round + 1, next_incoming_id=round + 1)
+    assert stored(harness, destination=DLQ) == [("0", 0)]
+
+
+def test_unsettled_deliveries_stay_with_the_client_after_a_rollback(
+    harness: Harness, wire: Controller, five: None
+) -> None:
+    wire.receiver(credit=3)
+    id = wire.declare()
+    (answer,) = wire.retire(id, 0, Accepted(), last=1, settled=False)
+    assert answer == Disposition(role=False, first=0, last=1, state=TransactionalState(id, Accepted()))
+    wire.roll_back(id)
+    assert texts(harness) == ["3", "4"]
+    again = wire.declare()
+    wire.retire(again, 0, Accepted(), settled=False)
+    wire.commit(again)
+    wire.dispose(0, Released(), last=2)
+    assert stored(harness) == [("1", 0), ("2", 0), ("3", 0), ("4", 0)]
+
+
+def test_a_commit_settles_what_the_client_did_not(wire: Controller, five: None) -> None:
+    wire.receiver(credit=2)
+    id = wire.declare()
+    wire.retire(id, 0, Accepted(), last=1, settled=False)
+    *settled, answer = wire.ask(Discharge(id))
+    assert settled == [Disposition(role=False, first=0, last=1, settled=True, state=Accepted())]
+    assert answer.state == Accepted()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "left", "dead"),
+    [
+        (Released(), [("0", 0)], []),
+        (Modified(), [("0", 0)], []),
+        (Modified(delivery_failed=True), [("0", 1)], []),
+        (Modified(undeliverable_here=True), [], [("0", 0)]),
+        (Rejected(), [], [("0", 0)]),
+    ],
+)
+@pytest.mark.parametrize("settled", [True, False])
+def test_other_outcomes_are_due_at_the_commit(
+    harness: Harness, wire: Controller, outcome: Any, left: list[Any], dead: list[Any], settled: bool
+) -> None:
+    harness.client().store(0)
+    wire.receiver(credit=1)
+    id = wire.declare()
+    wire.retire(id, 0, outcome, settled=settled)
+    assert (stored(harness), stored(harness, destination=DLQ)) == ([], [])
+    wire.commit(id)
+    assert (stored(harness), stored(harness, destination=DLQ)) == (left, dead)
+
+
+def test_other_outcomes_do_not_outlive_a_rollback(harness: Harness, wire: Controller, five: None) -> None:
+    wire.receiver(credit=2)
+    id = wire.declare()
+    wire.retire(id, 0, Rejected())
+    wire.retire(id, 1, Rejected(), settled=False)
+    wire.roll_back(id)
+    assert stored(harness, destination=DLQ) == []
+    assert stored(harness)[0] == ("0", 1)
+    wire.dispose(1, Released())
+    assert stored(harness)[1] == ("1", 0)
+
+
+def test_settled_without_an_outcome_is_the_default_outcome(harness: Harness, wire: Controller, five: None) -> None:
+    wire.receiver(credit=2, default_outcome=Accepted())
+    id = wire.declare()
+    assert not wire.retire(id, 0, None, settled=False)
+    wire.retire(id, 1, None)
+    wire.commit(id)
+    wire.say(Detach(RECEIVER, True))
+    assert texts(harness) == ["0", "2", "3", "4"]
+
+
+def test_a_range_leaves_out_what_is_in_a_transaction(harness: Harness, wire: Controller, five: None) -> None:
+    wire.receiver(credit=3)
+    id = wire.declare()
+    wire.retire(id, 1, Released())
+    wire.dispose(0, Accepted(), last=2)
+    wire.commit(id)
+    assert texts(harness) == ["1", "3", "4"]
+
+
+def test_a_range_of_two_links(harness: Harness, wire: Controller) -> None:
+    writer = harness.client()
+    wire.receiver(credit=9)
+    wire.receiver("topic://prices", handle=2, credit=9)
+    for number in range(3):
+        writer.store(number, body_kind=BodyKind.TEXT).store(number, destination=PRICES, body_kind=BodyKind.TEXT)
+    id = wire.declare()
+    wire.retire(id, 0, Accepted(), last=5, settled=False)
+    wire.roll_back(id)
+    wire.dispose(0, Accepted(), last=3)
+    wire.say(Detach(RECEIVER, True))
+    assert texts(harness) == ["2"]
+
+
+def test_an_unknown_transaction_of_an_outcome_ends_the_session(harness: Harness, wire: Controller, five: None) -> None:
+    wire.receiver(credit=1)
+    end, *_ = wire.retire(b"none", 0, Accepted())
+    assert isinstance(end, End)
+    assert end.error.condition == UNKNOWN_TRANSACTION
+    wire.say(End())
+    assert isinstance(wire.begin(), Begin)
+    assert len(texts(harness)) == 5
+
+
+def test_a_delivery_that_the_broker_has_not_fails_the_commit(harness: Harness, wire: Controller, five: None) -> None:
+    wire.receiver(credit=1)
+    id = wire.declare()
+    (subscription,) = wire.client.subscriptions.values()
+    subscription.take_one(1)  # by the operator, for example
+    wire.retire(id, 0, Accepted())
+    wire.send_in(id, value("a"))
+    assert wire.discharge(id).error.condition == ROLLED_BACK
+    assert "a" not in texts(harness)
+
+
+def test_deliveries_of_a_failed_commit_come_again(harness: Harness, wire: Controller, five: None) -> None:
+    wire.receiver(credit=3)
+    id = wire.declare()
+    wire.retire(id, 0, Accepted())
+    wire.retire(id, 1, Accepted(), settled=False)
+    wire.send_in(id, value("a") + b"trailing")
+    assert wire.discharge(id).error.condition == ROLLED_BACK
+    assert stored(harness) == [("0", 1), ("3", 0), ("4", 0)]
+    wire.dispose(1, Accepted())
+    wire.say(Detach(RECEIVER, True))
+    assert texts(harness) == ["0", "2", "3", "4"]
+
+
+def test_a_topic_delivers_again_after_a_rollback(harness: Harness, wire: Controller) -> None:
+    wire.receiver("topic://prices", credit=9)
+    other = harness.client().subscribe("other", PRICES, AckMode.CLIENT)
+    harness.client().store(1, 2, destination=PRICES, body_kind=BodyKind.TEXT)
+    wire.heard()
+    id = wire.declare()
+    wire.retire(id, 0, Accepted())
+    wire.receive(
+        frame_of(
+            0,
+            write_composite(Transfer(handle=CONTROL, delivery_id=1, delivery_tag=b"t"))
+            + b"\0\x53\x77"
+            + write_composite(Discharge(id, True)),
+        )
+    )
+    heard = wire.heard()
+    assert bodies(heard) == ["1"]
+    (payload,) = [each.payload for each in heard if isinstance(each.performative, Transfer)]
+    assert header(durable=True, delivery_count=1) in payload
+    assert [each.redeliveries for each in other.turn().session.delivered] == [0, 0]
+
+
+def test_the_outcomes_of_a_transaction_are_limited(harness: Harness, wire: Controller) -> None:
+    harness.client().store(*range(RETIRED_MAX + 1))
+    wire.receiver()
+    id = wire.declare()
+    given = 0
+    while given <= RETIRED_MAX:
+        found = wire.flow(RECEIVER, 1_000, delivery_count=given, next_incoming_id=given)
+        count = sum(isinstance(each, Transfer) for each in found)
+        wire.retire(id, given, Released(), last=given + count - 1)
+        given += count
+    assert wire.discharge(id).error.condition == ROLLED_BACK
+
+
+def test_acquisition_in_a_transaction_is_refused(wire: Controller) -> None:
+    wire.receiver()
+    (detach,) = wire.flow(RECEIVER, 1, properties={schema.Symbol("txn-id"): wire.declare()})
+    assert (detach.handle, detach.error.condition) == (RECEIVER, NOT_IMPLEMENTED)
+
+
+# ---- the end of links, sessions, connections
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_control_link_that_ends_rolls_back(harness: Harness, wire: Controller, five: None, closed: bool) -> None:
+    wire.receiver(credit=2)
+    id, other = wire.declare(), wire.declare()
+    wire.send_in(id, value("a"))
+    wire.retire(id, 0, Accepted())
+    wire.retire(other, 1, Accepted(), settled=False)
+    heard = [each.performative for each in wire.say(Detach(CONTROL, closed))]
+    assert heard == [Detach(CONTROL, closed)]
+    assert stored(harness) == [("0", 1), ("2", 0), ("3", 0), ("4", 0)]
+    assert conditions(wire.send_in(id, value("b"))) == [UNKNOWN_TRANSACTION]
+
+
+def test_only_its_own_transactions_end_with_a_control_link(harness: Harness, wire: Controller) -> None:
+    wire.control(handle=8)
+    id = wire.declare()
+    wire.declare(handle=8)
+    wire.send_in(id, value("a"))
+    wire.say(Detach(8, True))
+    wire.commit(id)
+    assert texts(harness) == ["a"]
+
+
+def test_a_transaction_may_be_discharged_by_another_control_link(harness: Harness, wire: Controller) -> None:
+    wire.begin(3)
+    wire.control(channel=3)
+    id = wire.declare()
+    wire.send_in(id, value("a"))
+    wire.commit(id, channel=3)
+    assert texts(harness) == ["a"]
+
+
+def test_a_session_that_ends_rolls_back_what_it_declared(harness: Harness, wire: Controller, five: None) -> None:
+    wire.begin(3)
+    wire.control(channel=3)
+    wire.receiver(credit=1)
+    id = wire.declare(channel=3)
+    wire.send_in(id, value("a"))
+    wire.retire(id, 0, Accepted())
+    (end,) = wire.say(End(), channel=3)
+    assert end.performative == End()
+    assert stored(harness)[0] == ("0", 1)
+    assert "a" not in texts(harness)
+
+
+def test_a_lost_connection_rolls_back(harness: Harness, wire: Controller, five: None) -> None:
+    wire.receiver(credit=2)
+    id = wire.declare()
+    wire.send_in(id, header(durable=True) + value("a"))
+    wire.retire(id, 0, Accepted())
+    wire.retire(id, 1, Rejected())
+    wire.vanish()
+    harness.make_steps()
+    assert stored(harness) == [("0", 1), ("1", 1), ("2", 0), ("3", 0), ("4", 0)]
+    assert stored(harness, destination=DLQ) == []
+
+
+def test_a_close_rolls_back(harness: Harness, wire: Controller) -> None:
+    id = wire.declare()
+    wire.send_in(id, header(durable=True) + value("a"))
+    wire.say(schema.Close())
+    harness.make_steps()
+    assert texts(harness) == []
+
+
+def test_a_link_that_ends_takes_its_unacknowledged_outcomes_with_it(
+    harness: Harness, wire: Controller, five: None
+) -> None:
+    wire.receiver(credit=3)
+    id = wire.declare()
+    wire.retire(id, 0, Accepted())
+    wire.retire(id, 1, Rejected())
+    wire.retire(id, 2, Accepted(), settled=False)
+    wire.say(Detach(RECEIVER, True))
+    assert texts(harness) == ["1", "3", "4"]
+    wire.commit(id)
+    assert texts(harness) == ["1", "3", "4"]
+    assert stored(harness, destination=DLQ) == []
+
+
+def test_a_transaction_is_rolled_back_behind_its_link(harness: Harness, wire: Controller, five: None) -> None:
+    wire.receiver(credit=2)
+    id = wire.declare()
+    wire.retire(id, 0, Accepted())
+    wire.retire(id, 1, Accepted(), settled=False)
+    wire.say(Detach(RECEIVER, True))
+    wire.roll_back(id)
+    assert [body for body, _ in stored(harness)] == ["0", "1", "2", "3", "4"]
+
+
+def test_a_client_of_another_protocol_sees_a_whole_transaction(
+    harness: Harness, wire: Controller, five: None, other: Client
+) -> None:
+    wire.receiver(credit=1)
+    id = wire.declare()
+    wire.retire(id, 0, Accepted())
+    wire.send_in(id, value("answer"))
+    other.subscribe("s", ORDERS, AckMode.CLIENT).turn()
+    assert other.bodies == ["1", "2", "3", "4"]
+    wire.commit(id)
+    assert other.turn().bodies == ["1", "2", "3", "4", "answer"]
+
+
+@pytest.fixture
+def other(harness: Harness) -> Client:
+    return harness.client()
