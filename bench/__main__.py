@@ -19,7 +19,7 @@ from tandemmq.bench.driver.plan import LoadPlan
 from tandemmq.bench.driver.process import end_in_order_at_sigterm
 from tandemmq.bench.driver.stomp import BenchError, Endpoint
 from tandemmq.bench.peers import fair
-from tandemmq.bench.peers.loads import LATENCIES, PATTERNS, WORKLOADS
+from tandemmq.bench.peers.loads import AMQP, LATENCIES, PATTERNS, WORKLOADS
 from tandemmq.bench.peers.server import HOST
 from tandemmq.bench.report import as_json, runs_table
 
@@ -27,8 +27,9 @@ ROUNDS: Final = 2
 CPU_ROUNDS: Final = 12
 REPLICATED_BACKLOG: Final = 20_000
 _GIB: Final = 1 << 30
-FAIR_CASES: Final = {"fair": WORKLOADS, "latency": LATENCIES, "jms-patterns": PATTERNS}
-PATTERN_BROKERS: Final = ("compiled", "activemq")
+FAIR_CASES: Final = {"fair": WORKLOADS, "latency": LATENCIES, "jms-patterns": PATTERNS, "amqp": AMQP}
+#: Brokers of the scenarios that do not run all by default.
+FAIR_BROKERS: Final = {"jms-patterns": ("compiled", "activemq"), "amqp": ("compiled", "activemq-6", "artemis")}
 _NOBODY: Final = Endpoint(HOST, 0)  # replaced by each server's endpoint
 
 
@@ -63,9 +64,7 @@ def _fair(scenario: str, peers: str | None, cases: str | None, quick: bool, roun
     chosen = _chosen(cases, known)
     offered = {known[case].protocol for case in chosen}
     brokers = [name for name, broker in fair.BROKERS.items() if offered.intersection(broker.protocols)]
-    default = (
-        PATTERN_BROKERS if scenario == "jms-patterns" else [name for name in brokers if fair.BROKERS[name].is_default]
-    )
+    default = FAIR_BROKERS.get(scenario) or [name for name in brokers if fair.BROKERS[name].is_default]
     names = default if peers is None else _chosen(peers, brokers, "--peers")
     rule = fair.QUICK if quick else fair.FULL
     figures = fair.fair(names, chosen, replace(rule, rounds=rounds or rule.rounds), _say)
@@ -191,13 +190,14 @@ EXIT_FAILED = 1
 @click.option("--scenario", type=click.Choice(list(SCENARIOS)), default="fair", show_default=True)
 @click.option(
     "--peers",
-    help=f"Brokers, TandemMQ included, separated by commas. fair, latency, jms-patterns: of {','.join(fair.BROKERS)}. "
+    help="Brokers, TandemMQ included, separated by commas. fair, latency, jms-patterns, amqp: "
+    f"of {','.join(fair.BROKERS)}. "
     f"replicated: of {','.join(replicated.GROUPS)}.",
 )
 @click.option(
     "--quick",
     is_flag=True,
-    help="fair, latency, jms-patterns: at most 20 minutes, for development, not for publication.",
+    help="fair, latency, jms-patterns, amqp: at most 20 minutes, for development, not for publication.",
 )
 @click.option(
     "--compiled",

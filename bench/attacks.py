@@ -100,7 +100,7 @@ def _run(name: str, seed: int, seconds: float, tree: Path) -> Mapping[str, Any]:
     with tempfile.TemporaryDirectory(prefix="bench-attacks-", ignore_cleanup_errors=True) as directory:
         data = Path(directory, "data")
         server = TandemMQ(data=data, tree=tree)
-        ports = {"openwire": free_port(), "mqtt": server.listen_to_mqtt()}
+        ports = {"openwire": free_port(), "mqtt": server.listen_to("mqtt")}
         server.openwire = f"{HOST}:{ports['openwire']}"
         if name in FLOODS and FLOODS[name].port == "tls":
             ports["tls"] = server.listen_to_tls()

@@ -113,7 +113,7 @@ class CountedTandemMQ(TandemMQ):
     def __init__(self, tree: Path, cases: Sequence[str]) -> None:
         super().__init__(tree=tree)
         self.cases = cases
-        self.mqtt_port = self.listen_to_mqtt() if any(case in QOS for case in cases) else 0
+        self.mqtt_port = self.listen_to("mqtt") if any(case in QOS for case in cases) else 0
         self.jms_port = free_port()
         self.openwire = f"{HOST}:{self.jms_port}"
         self.start_timeout_seconds = START_SECONDS_MAX

@@ -129,10 +129,10 @@ class ActiveMQ5(Connected, ActiveMQ):
 
 
 class ActiveMQ6(ActiveMQ5):
-    """6.3.1, which speaks MQTT without more jars."""
+    """6.3.1, which also speaks MQTT and AMQP."""
 
     name = "activemq-6"
-    schemes: ClassVar[Mapping[str, str]] = {**ActiveMQ5.schemes, "mqtt": "mqtt+nio"}
+    schemes: ClassVar[Mapping[str, str]] = {**ActiveMQ5.schemes, "mqtt": "mqtt+nio", "amqp": "amqp+nio"}
 
     def program(self) -> Sequence[str]:
         return "-cp", f"{activemq_6()}/*", "org.apache.activemq.console.command.ShellCommand"
@@ -154,6 +154,7 @@ _ACCEPTORS = {
     "jms": "CORE,OPENWIRE",
     "stomp": "STOMP;anycastPrefix=/queue/;stompConsumerCredits=1048576",
     "mqtt": "MQTT",
+    "amqp": "AMQP",
 }
 
 

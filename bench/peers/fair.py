@@ -1,4 +1,4 @@
-"""``python -m tandemmq.bench --scenario fair`` and ``--scenario jms-patterns``: brokers side by side under one load.
+"""``python -m tandemmq.bench --scenario fair``, ``jms-patterns`` and ``amqp``: brokers side by side under one load.
 
 For each workload, every broker is started on an empty directory, with a separate load program (bench.peers.loads).
 
@@ -39,7 +39,7 @@ from tandemmq.bench.peers.brokers import (
     Nats,
     RabbitMQ,
 )
-from tandemmq.bench.peers.loads import LATENCIES, PATTERNS, WORKLOADS, Load, Window, Workload
+from tandemmq.bench.peers.loads import AMQP, LATENCIES, PATTERNS, WORKLOADS, Load, Window, Workload
 from tandemmq.bench.peers.programs import installed
 from tandemmq.bench.peers.server import Measured, PeerMissing, Server
 from tandemmq.bench.report import Say, aligned, commit, machine
@@ -61,12 +61,12 @@ class Broker:
 
 
 BROKERS: Final[Mapping[str, Broker]] = {
-    "plain": Broker(lambda: Measured(None, installed(compile_=False)), ("jms", "stomp", "mqtt")),
-    "compiled": Broker(lambda: Measured(None, installed(compile_=True)), ("jms", "stomp", "mqtt")),
-    "tree": Broker(Measured, ("jms", "stomp", "mqtt"), is_default=False),
+    "plain": Broker(lambda: Measured(None, installed(compile_=False)), ("jms", "stomp", "mqtt", "amqp")),
+    "compiled": Broker(lambda: Measured(None, installed(compile_=True)), ("jms", "stomp", "mqtt", "amqp")),
+    "tree": Broker(Measured, ("jms", "stomp", "mqtt", "amqp"), is_default=False),
     "activemq": Broker(ActiveMQ5, ("jms", "stomp")),
-    "activemq-6": Broker(ActiveMQ6, ("jms", "stomp", "mqtt")),
-    "artemis": Broker(Artemis, ("jms", "stomp", "mqtt")),
+    "activemq-6": Broker(ActiveMQ6, ("jms", "stomp", "mqtt", "amqp")),
+    "artemis": Broker(Artemis, ("jms", "stomp", "mqtt", "amqp")),
     OWN_CLIENT: Broker(Artemis, ("jms",)),
     "rabbitmq": Broker(RabbitMQ, ("stomp",)),
     "nats": Broker(Nats, ("stomp", "mqtt")),
@@ -165,14 +165,14 @@ def fair(
     say: Say,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
-    """Measure the workloads ``cases``, of WORKLOADS, LATENCIES or PATTERNS. ``left_out`` in the result: the workloads
-    for which there was no time."""
+    """Measure the workloads ``cases``, of WORKLOADS, LATENCIES, PATTERNS or AMQP. ``left_out`` in the result: the
+    workloads for which there was no time."""
     told: dict[str, Any] = {}
     begin = clock()
     for case in cases:
         if rule.seconds_max is not None and clock() - begin > rule.seconds_max:
             break
-        workload = {**WORKLOADS, **LATENCIES, **PATTERNS}[case]
+        workload = {**WORKLOADS, **LATENCIES, **PATTERNS, **AMQP}[case]
         chosen = [name for name in names if workload.protocol in BROKERS[name].protocols]
         results = measure(chosen, workload, rule, partial(_say_of, say, case))
         told[case] = {
@@ -185,7 +185,28 @@ def fair(
         "rule": asdict(rule),
         "left_out": [case for case in cases if case not in told],
         "workloads": told,
+        "of_stomp": of_stomp(told),
     }
+
+
+#: AMQP, and the same load over STOMP.
+_TWINS: Final[Mapping[str, str]] = {"amqp-windowed": "stomp-windowed", "amqp-1000": "stomp-1000"}
+
+
+def of_stomp(workloads: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return, for each load over AMQP and each of our brokers, its figures as multiples of those over STOMP in the same
+    run. Below 1 is better for AMQP, except for the rate."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for case, twin in _TWINS.items():
+        brokers = [
+            name for name in OURS if all(name in workloads.get(each, {}).get("brokers", {}) for each in (case, twin))
+        ]
+        for name in brokers:
+            amqp, stomp = (workloads[each]["brokers"][name]["medians"] for each in (case, twin))
+            found.setdefault(case, {})[name] = {
+                figure: round(amqp[figure] / stomp[figure], 3) for figure in _COLUMNS if amqp[figure] and stomp[figure]
+            }
+    return found
 
 
 def measure(names: Sequence[str], workload: Workload, rule: Rule, say: Say) -> dict[str, Result]:
@@ -299,7 +320,15 @@ def table(figures: Mapping[str, Any]) -> list[str]:
                 "yes" if broker["is_warm"] else "NO", _syncs_of(broker["syncs"]),
                 *("" if ratio is None else f"{ratio['rate']:.2f}, {ratio['cpu_us']:.2f}" for ratio in own),
             ])  # fmt: skip
-    return aligned(rows)
+    return [
+        *aligned(rows),
+        *(
+            f"{case} {name}, as a multiple of STOMP: "
+            + ", ".join(f"{_COLUMNS[key]} {each}" for key, each in parts.items())
+            for case, brokers in figures["of_stomp"].items()
+            for name, parts in brokers.items()
+        ),
+    ]
 
 
 def _syncs_of(proof: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ from typing import Any, Final, Self
 
 from tandemmq.bench.driver.process import cost
 from tandemmq.bench.driver.stomp import BenchError
-from tandemmq.bench.peers.programs import activemq_6, artemis, go_load, jms_load, stomp_load
+from tandemmq.bench.peers.programs import activemq_6, amqp_load, artemis, go_load, jms_load, qpid_jms, stomp_load
 from tandemmq.bench.peers.server import HOST, Server
 
 KIB: Final = 1024
@@ -36,12 +36,13 @@ PROVED_FILL: Final = 5_000
 _FIRST_RATE: Final = 10_000.0
 _FILL: Final = 1.3
 _OWN_JMS_CLIENT: Final = "org.apache.activemq.artemis.jms.client"
+_QPID_JMS: Final = "org.apache.qpid.jms"
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A load. ``pattern``: of JmsLoad. ``outstanding``: maximum of messages sent and not confirmed; None if a send
-    waits for no answer. Unless ``is_stored``, the broker need not sync."""
+    """A load. ``pattern``: of JmsLoad, which speaks AMQP by Qpid JMS. ``outstanding``: maximum of messages sent and not
+    confirmed; None if a send waits for no answer. Unless ``is_stored``, the broker need not sync."""
 
     protocol: str
     senders: int = 0
@@ -71,6 +72,16 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
 }
 LATENCIES: Final[Mapping[str, Workload]] = {
     f"stomp-{rate}": Workload("stomp", 4, 4, 1_000, outstanding=4_000, rate=rate) for rate in (100, 1_000, 5_000)
+}
+#: AMQP, and the same loads over STOMP.
+AMQP: Final[Mapping[str, Workload]] = {
+    "amqp-windowed": Workload("amqp", 4, 4, 200, outstanding=800),
+    "stomp-windowed": WORKLOADS["stomp-windowed"],
+    "amqp-jms-sync": Workload("amqp", pattern="sync", outstanding=8),
+    "amqp-jms-async": Workload("amqp", pattern="async"),
+    "amqp-jms-commit": Workload("amqp", pattern="commit", outstanding=8),
+    "amqp-1000": Workload("amqp", 4, 4, 1_000, outstanding=4_000, rate=1_000),
+    "stomp-1000": LATENCIES["stomp-1000"],
 }
 #: By the rows of issue "Speed": messages are counted as received if the pattern receives, else as sent.
 PATTERNS: Final[Mapping[str, Workload]] = {
@@ -216,10 +227,16 @@ def command(workload: Workload, server: Server, *, uses_own_client: bool = False
     protocol = workload.protocol if workload.protocol in server.ports else "nats"
     address = HOST, str(server.ports[protocol])
     numbers = map(str, (workload.senders, workload.consumers, workload.window, workload.body_bytes, workload.qos))
-    if protocol == "stomp":
-        return [str(stomp_load()), *address, *list(numbers)[:4], str(workload.rate)]
-    if protocol != "jms":
+    if protocol in ("stomp", "amqp") and not workload.pattern:
+        program = stomp_load() if protocol == "stomp" else amqp_load()
+        return [str(program), *address, *list(numbers)[:4], str(workload.rate)]
+    if not workload.pattern:
         return [str(go_load()), protocol, *address, *numbers]
-    own = [_OWN_JMS_CLIENT] if uses_own_client else []
-    path = jms_load(artemis() / "lib", "javax.jms") if uses_own_client else jms_load(activemq_6())
+    own: list[str] = []
+    if protocol == "amqp":
+        path, own = jms_load(qpid_jms(), "qpid"), [_QPID_JMS]
+    elif uses_own_client:
+        path, own = jms_load(artemis() / "lib", "artemis", "javax.jms"), [_OWN_JMS_CLIENT]
+    else:
+        path = jms_load(activemq_6(), "activemq")
     return ["java", "-Xmx512m", "-cp", path, "JmsLoad", *address, workload.pattern, str(workload.body_bytes), *own]

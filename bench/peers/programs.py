@@ -48,18 +48,27 @@ def nats_server() -> Path:
     return built("bench-nats", (), command, environment={"GOBIN": "."}) / "nats-server"
 
 
-def jms_load(jars: Path, package: str = "jakarta.jms") -> str:
+def qpid_jms() -> Path:
+    """Return the jars of Qpid JMS."""
+    command = "mvn -q -B -f qpid.xml dependency:copy-dependencies -DoutputDirectory=lib"
+    return built("bench-qpid-jms", ("qpid.xml",), command) / "lib"
+
+
+def jms_load(jars: Path, client: str, package: str = "jakarta.jms") -> str:
     """Return the class path of JmsLoad with the JMS client in ``jars``; ``package``: that of its interfaces."""
-    name = f"bench-jms-{package.partition('.')[0]}"
-    directory = built(
-        name, ("JmsLoad.java",), f"javac -nowarn -cp {jars}/* -d . JmsLoad.java", replaced=("jakarta.jms", package)
-    )
+    command = f"javac -nowarn -cp {jars}/* -d . JmsLoad.java"
+    directory = built(f"bench-jms-{client}", ("JmsLoad.java",), command, replaced=("jakarta.jms", package))
     return f"{directory}:{jars}/*"
 
 
 def stomp_load() -> Path:
     compiler = "gcc" if which("gcc") else "cc"
     return built("bench-stomp", ("stomp_load.c",), f"{compiler} -O2 -o stomp_load stomp_load.c") / "stomp_load"
+
+
+def amqp_load() -> Path:
+    command = "g++ -std=c++17 -O2 -o amqp_load amqp_load.cpp -lqpid-proton-cpp -lpthread"
+    return built("bench-amqp", ("amqp_load.cpp",), command) / "amqp_load"
 
 
 def go_load() -> Path:

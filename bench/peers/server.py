@@ -50,7 +50,7 @@ class Server(ABC):
         self._owns_directory = directory is None
         self.port = free_port()
         self.ports: Mapping[str, int] = {"stomp": self.port}
-        """By protocol: jms (OpenWire), stomp, mqtt, nats."""
+        """By protocol: jms (OpenWire), stomp, mqtt, amqp, nats."""
         self.admin_url: str | None = None
         self.start_timeout_seconds = START_TIMEOUT_SECONDS
         self._process: subprocess.Popen[bytes] | None = None
@@ -257,10 +257,10 @@ class TandemMQ(Server):
         self.openwire = "off"
         self.environment: Mapping[str, str] = {}  # in addition to its own
 
-    def listen_to_mqtt(self) -> int:
-        """Add an MQTT listener and return its port. Call it before ``start``."""
+    def listen_to(self, protocol: str) -> int:
+        """Add a listener, mqtt or amqp, and return its port. Call it before ``start``."""
         port = free_port()
-        self._settings += ["--mqtt", f"{HOST}:{port}"]
+        self._settings += [f"--{protocol}", f"{HOST}:{port}"]
         return port
 
     def listen_to_tls(self) -> int:
@@ -294,5 +294,6 @@ class Measured(Connected, TandemMQ):
 
     def __init__(self, tree: Path | None = TREE, python: str = sys.executable) -> None:
         super().__init__(tree=tree, python=python)
-        self.ports = {"stomp": self.port, "jms": free_port(), "mqtt": self.listen_to_mqtt()}
+        self.ports = {"stomp": self.port, "jms": free_port()}
+        self.ports |= {protocol: self.listen_to(protocol) for protocol in ("mqtt", "amqp")}
         self.openwire = f"{HOST}:{self.ports['jms']}"

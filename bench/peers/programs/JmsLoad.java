@@ -27,7 +27,8 @@ import jakarta.jms.XASession;
  * Persistent messages over JMS, by one of the patterns below, until standard input ends. bench/peers/loads.py states
  * what it reads and writes.
  *
- *   java JmsLoad HOST PORT PATTERN BYTES [PACKAGE]     PACKAGE: of the connection factory, org.apache.activemq
+ *   java JmsLoad HOST PORT PATTERN BYTES [PACKAGE]     PACKAGE: of the connection factory, org.apache.activemq; with
+ *                                                      org.apache.qpid.jms it speaks AMQP
  *
  * Each sender and each receiver has its own connection. A LIVE pattern sends and receives at the same time, at most
  * WAITING_MAX messages apart. A FILLED pattern receives what "go" has sent before. What a SENDING pattern sends is
@@ -409,15 +410,20 @@ public final class JmsLoad {
         return factories.contains("artemis");
     }
 
+    private boolean isQpid() {
+        return factories.contains("qpid");
+    }
+
     private ConnectionFactory factory() throws Exception {
-        return (ConnectionFactory) factory("ActiveMQConnectionFactory");
+        return (ConnectionFactory) factory(isQpid() ? "JmsConnectionFactory" : "ActiveMQConnectionFactory");
     }
 
     private Object factory(String name) throws Exception {
         String options = isArtemis()
             ? "blockOnDurableSend=" + !isAsync + "&blockOnAcknowledge=" + acknowledgesWait
+            : isQpid() ? "jms.forceAsyncSend=" + isAsync
             : "jms.useAsyncSend=" + isAsync + "&jms.sendAcksAsync=" + !acknowledgesWait;
-        String url = "tcp://" + host + ":" + port + "?" + options;
+        String url = (isQpid() ? "amqp://" : "tcp://") + host + ":" + port + "?" + options;
         return Class.forName(factories + "." + name).getConstructor(String.class).newInstance(url);
     }
 

@@ -11,17 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from tandemmq.broker.core.scheduling.schedule import CRON, DELAY, PERIOD, REPEAT
 from tandemmq.broker.protocols.amqp import sections
 from tandemmq.broker.protocols.amqp.addresses import destination_of, reply_to_of
 from tandemmq.broker.protocols.amqp.codec import composed
-from tandemmq.broker.protocols.amqp.errors import (
-    PRECONDITION_FAILED,
-    RESOURCE_LIMIT,
-    AmqpError,
-    DecodeError,
-    Scope,
-    not_implemented,
-)
+from tandemmq.broker.protocols.amqp.errors import PRECONDITION_FAILED, RESOURCE_LIMIT, AmqpError, DecodeError, Scope
 from tandemmq.broker.protocols.amqp.schema import Header, Properties
 from tandemmq.broker.protocols.amqp.sections import Section, scan
 from tandemmq.broker.protocols.amqp.types import Described, Reader, Symbol, Timestamp, UByte, UInt, ULong, UShort, Uuid
@@ -44,7 +38,6 @@ REPLY_TO_GROUP_ID: Final = "JMS_AMQP_ReplyToGroupID"
 MESSAGE_ID: Final = "JMS_AMQP_MESSAGE_ID"
 ANNOTATION: Final = "JMS_AMQP_MA_"
 FOOTER: Final = "JMS_AMQP_FT_"
-SCHEDULED_DELAY: Final = "AMQ_SCHEDULED_DELAY"
 JAVA_OBJECT: Final = "application/x-java-serialized-object"
 UNKNOWN_BYTES: Final = "application/octet-stream"
 
@@ -65,7 +58,9 @@ PRIORITY_MAX: Final = 9
 DEFAULT_PRIORITY: Final = 4
 _DELIVERY_DELAY: Final = "x-opt-delivery-delay"
 _DELIVERY_TIME: Final = "x-opt-delivery-time"
-_REPEATED: Final = frozenset(("x-opt-delivery-repeat", "x-opt-delivery-period", "x-opt-delivery-cron"))
+_DELIVERY_REPEAT: Final = "x-opt-delivery-repeat"
+_DELIVERY_PERIOD: Final = "x-opt-delivery-period"
+_DELIVERY_CRON: Final = "x-opt-delivery-cron"
 # Application properties that ActiveMQ takes for fields of the message; here they stay with the encoded message.
 _FIELDS: Final = frozenset(
     [
@@ -179,23 +174,36 @@ class Incoming:
             self._put(prefix + key, value)
             if code != sections.MESSAGE_ANNOTATIONS:
                 continue
-            if key in _REPEATED:
-                raise not_implemented(f"the annotation {key}")
-            if key in (_DELIVERY_DELAY, _DELIVERY_TIME):
-                self._schedule(key, value)
+            if key.startswith("x-opt-delivery-"):
+                self._schedule(str(key), value)
 
     def _schedule(self, key: str, value: Any) -> None:
+        """Delay or repeat the message; the engine refuses a schedule that is impossible."""
+        if key == _DELIVERY_CRON:
+            if not isinstance(value, str):
+                raise DecodeError(f"the annotation {key} is not a string")
+            self.properties[CRON] = _fitting(str(value))
+        elif key in (_DELIVERY_REPEAT, _DELIVERY_PERIOD, _DELIVERY_DELAY, _DELIVERY_TIME):
+            if isinstance(value, bool) or not isinstance(value, int) or abs(value) > TIME_MAX:
+                raise DecodeError(f"the annotation {key} is not a number")
+            if key == _DELIVERY_REPEAT:
+                # ActiveMQ stores an int; more than that is more than any limit of the engine.
+                self.properties[REPEAT] = max(min(int(value), 0x7FFFFFFF), -1)
+            elif key == _DELIVERY_PERIOD:
+                self.properties[PERIOD] = Long(value)
+            else:
+                self._delay(key, value)
+
+    def _delay(self, key: str, value: int) -> None:
         """Delay the message. Its delivery time counts if it has a delay, too (Artemis)."""
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise DecodeError(f"the annotation {key} is not a number")
         if key == _DELIVERY_TIME:
             value = int(value) - self._now
             self._has_time = True
         elif self._has_time:
             return
-        self.properties.pop(SCHEDULED_DELAY, None)
-        if 0 < value <= TIME_MAX:
-            self.properties[SCHEDULED_DELAY] = Long(value)
+        self.properties.pop(DELAY, None)
+        if value > 0:
+            self.properties[DELAY] = Long(value)
 
     def _apply_properties(self, message: Message) -> str | None:
         """Apply the section properties, and return the content type."""

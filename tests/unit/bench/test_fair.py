@@ -71,6 +71,18 @@ def test_only_warm_brokers_have_a_ratio(ours: Result, peer: Result, expected: tu
     assert (found and tuple(found.values())) == expected
 
 
+def test_amqp_is_a_multiple_of_stomp() -> None:
+    medians = (
+        {"rate": 90, "cpu_us": 24.0, "step_p99_ms": 3.0, "receive_p99_ms": None},
+        dict(zip(FIGURES, (100, 20, 2, 1), strict=True)),
+    )
+    amqp, stomp = ({"brokers": {"compiled": {"medians": each}, "artemis": {"medians": each}}} for each in medians)
+    found = fair.of_stomp({"amqp-windowed": amqp, "stomp-windowed": stomp, "amqp-1000": amqp})
+    assert found == {"amqp-windowed": {"compiled": {"rate": 0.9, "cpu_us": 1.2, "step_p99_ms": 1.5}}}
+
+
+FIGURES = ("rate", "cpu_us", "step_p99_ms", "receive_p99_ms")
+
 STRACE = """\
 % time     seconds  usecs/call     calls    errors syscall
 ------ ----------- ----------- --------- --------- ----------------

@@ -186,6 +186,14 @@ def test_a_delivery_is_delayed(annotations: dict[str, Any], delay: int | None) -
     assert message.properties.get("AMQ_SCHEDULED_DELAY") == delay
 
 
+def test_a_delivery_is_repeated() -> None:
+    annotations = {"x-opt-delivery-repeat": UInt(3), "x-opt-delivery-period": 50, "x-opt-delivery-cron": "* * * * *"}
+    message = taken(section(0x72, {Symbol(name): each for name, each in annotations.items()}) + value("x"))
+    found = {name: each for name, each in (message.properties or {}).items() if name.startswith("AMQ_SCHEDULED_")}
+    assert found == {"AMQ_SCHEDULED_REPEAT": 3, "AMQ_SCHEDULED_PERIOD": 50, "AMQ_SCHEDULED_CRON": "* * * * *"}
+    assert [type(each) for each in found.values()] == [int, Long, str]  # as ActiveMQ stores them
+
+
 def test_a_long_binary_property_stays_encoded() -> None:
     fits, long = (section(0x74, {"p": bytes(count)}) + value("x") for count in (4_096, 4_097))
     assert (taken(fits).properties or {})["p"] == "\\x00" * 4_096

@@ -27,7 +27,9 @@ from tandemmq.broker.protocols.amqp.frames import frame_of
 from tandemmq.broker.protocols.amqp.links import CREDIT
 from tandemmq.broker.protocols.amqp.opening import AmqpLimits
 from tandemmq.broker.protocols.amqp.schema import Accepted, Disposition, Rejected, Transfer
+from tandemmq.broker.protocols.amqp.types import UByte, UInt, ULong
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tandemmq.store.records.properties import Long
 from tests.support.broker.amqp_wire import LIMITS, AmqpWire, Pieces, header, section, value
 from tests.unit.broker.engine.conftest import ORDERS, Harness
 from tests.unit.broker.protocols.amqp.conftest import Make
@@ -173,7 +175,16 @@ def test_a_message_that_is_too_long_ends_the_link(harness: Harness, sender: Amqp
         (b"\0\x53\x77\xa1\1\xff", DECODE_ERROR),
         (section(0x74, {1: 2}) + value("x"), DECODE_ERROR),
         (section(0x74, {str(each): 1 for each in range(1_001)}) + value("x"), RESOURCE_LIMIT),
-        (section(0x72, {schema.Symbol("x-opt-delivery-cron"): "* * * * *"}) + value("x"), NOT_IMPLEMENTED),
+        (section(0x72, {schema.Symbol("x-opt-delivery-delay"): "5"}) + value("x"), DECODE_ERROR),
+        (section(0x72, {schema.Symbol("x-opt-delivery-time"): True}) + value("x"), DECODE_ERROR),
+        (section(0x72, {schema.Symbol("x-opt-delivery-period"): ULong(1 << 63)}) + value("x"), DECODE_ERROR),
+        (section(0x72, {schema.Symbol("x-opt-delivery-cron"): 5}) + value("x"), DECODE_ERROR),
+        (section(0x72, {schema.Symbol("x-opt-delivery-cron"): "* * x * *"}) + value("x"), DECODE_ERROR),
+        (
+            section(0x72, {schema.Symbol(f"x-opt-delivery-{each}"): UInt(1 << 31) for each in ("period", "repeat")})
+            + value("x"),
+            DECODE_ERROR,
+        ),
     ],
 )
 def test_a_damaged_message_is_rejected_and_no_other(sender: AmqpWire, encoded: bytes, condition: str | None) -> None:
@@ -186,6 +197,20 @@ def test_a_damaged_message_is_rejected_and_no_other(sender: AmqpWire, encoded: b
         assert answer.state.error.condition == condition
     (answer,) = sender.send(value("sound"))
     assert answer.state == ACCEPTED
+
+
+def test_a_message_may_be_repeated(harness: Harness, sender: AmqpWire) -> None:
+    annotations = {schema.Symbol(f"x-opt-delivery-{name}"): ms for name, ms in SCHEDULE.items()}
+    sender.send(section(0x72, annotations) + value("x"))
+    reader = harness.client().subscribe("all", ORDERS, AckMode.AUTO)
+    seen = []
+    for _ in range(8):
+        harness.tick(harness.now + 100)
+        seen.append(len(reader.turn().bodies))
+    assert seen == [0, 0, 1, 2, 3, 3, 3, 3]
+
+
+SCHEDULE = {"delay": Long(300), "period": UInt(100), "repeat": UByte(2)}
 
 
 def test_a_damaged_presettled_message_ends_the_link(sender: AmqpWire) -> None:
