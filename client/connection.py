@@ -120,7 +120,7 @@ class Connection(asyncio.Protocol):
                 else:
                     self._handshake(command, headers, body)
         except Malformed as problem:
-            self.drop(f"it sent what is no STOMP: {problem.message}")
+            self.drop(f"it sent invalid STOMP: {problem.message}")
         if self.owner is not None:
             self.owner.turn_over(self)
 
@@ -140,7 +140,7 @@ class Connection(asyncio.Protocol):
         if not self.answer.done():
             if error is None and self._reason is None and self.address.is_tls:
                 # TLS 1.3: a server refuses a certificate after the handshake, and the loop keeps its reason.
-                reason = f"{reason}: does it want a certificate that it trusts?"
+                reason = f"{reason}: does it require a client certificate?"
             self.answer.set_exception(NoBroker(reason))
             self.answer.exception()  # the opener may no longer wait for it
         owner, self.owner = self.owner, None

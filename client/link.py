@@ -132,7 +132,7 @@ class Link:
             self._wake()
         except Exception as problem:
             # A mistake of this package: waiting tasks must not wait forever.
-            self._failure = ClientError(f"the client broke: {problem!r}")
+            self._failure = ClientError(f"the client failed: {problem!r}")
             self._wake()
             raise
 
@@ -155,7 +155,7 @@ class Link:
         self.resent += again
         self._notice(
             f"{'' if is_first else 're'}connected to {connection.address}"
-            + (f", sending again what has no receipt: {again}" if again else "")
+            + (f", resending messages without a receipt: {again}" if again else "")
         )
         if not connection.is_open:  # between its CONNECTED and now
             self.lost(connection, "connection closed")

@@ -117,7 +117,7 @@ class Index:
             slots = read_slots(disk, opened[-1])
             roots = decode_roots(slots)
             if not roots:
-                raise IndexDamaged(f"{os.path.join(directory, DATA_NAME)} has no whole root")
+                raise IndexDamaged(f"{os.path.join(directory, DATA_NAME)} has no valid root")
             data = DataFile(disk, opened[-1], roots[0].page_size, cache_pages)
             opened.append(open_regular(disk, os.path.join(directory, FREE_NAME), os.O_RDWR | os.O_CREAT))
             disk.fsync(opened[-1])

@@ -324,7 +324,7 @@ class Expiring(Part):
             try:
                 stored += self._expire(queue, entry)
             except Exception:  # no client caused it: the others continue
-                log.exception("%s: clearing away what has expired %s", queue.destination, ERROR_OF_BROKER)
+                log.exception("%s: removing expired messages %s", queue.destination, ERROR_OF_BROKER)
         if queue.expired:
             queues[queue] = None
         elif count:

@@ -132,8 +132,8 @@ class Router(Part):
         destination = message.destination
         if forwards >= FORWARDS_MAX:
             raise refusal(
-                f"{destination} is the end of {FORWARDS_MAX} virtual destinations that send on to each other",
-                "See [[virtual_destinations]] of the broker: they may lead in a circle.",
+                f"{destination} is reached through {FORWARDS_MAX} virtual destinations that forward to each other",
+                "See [[virtual_destinations]] of the broker: they may form a circle.",
                 ErrorKind.DESTINATION,
             )
         # The size of a due message was checked when it came.

@@ -69,7 +69,7 @@ class Subscriber(Part):
         memory = client.holder.memory
         if client.holder.by_kind[Kind.STATE] > memory.held_max:
             raise refusal(
-                "Subscriptions fill the memory that is free",
+                "Subscriptions use all free memory",
                 f"memory_limit of the broker is {memory.limit} bytes.",
                 ErrorKind.RESOURCE,
             )
@@ -83,7 +83,7 @@ class Subscriber(Part):
             if part.is_topic != parts[0].is_topic:
                 raise refusal(
                     f"{command.destination} names queues and topics",
-                    "A consumer has the one or the other.",
+                    "A consumer has either queues or topics.",
                     ErrorKind.DESTINATION,
                 )
             self._check_may_read(client, part)  # prove: reading-needs-the-right

@@ -2,7 +2,7 @@
 
     starting -> standing by -> (lock) -> promoting -> (fence, replay, header, ports) -> master
     master -> (a trouble) -> demoted -> (a pause) -> starting
-    master -> (a handover) -> handing over -> starting; the lock is left to the others for a while
+    master -> (a handover) -> handing over -> starting; this broker does not take the lock for a while
     any -> (stop requested) -> ended; a master hands over first
 
 The phases, and the effect of each kind of failure in each phase, are tables in broker.ha.states; each wait and its
@@ -216,14 +216,14 @@ class Mastership:
         self.store = self.standby = None
         if not await self._in_time(Wait.DROP, life.has_ended.wait()):
             log.error(
-                "a call hangs in the volume: when it comes back, what is open is closed, and not before",
+                "a call to the volume hangs: open files are closed only when it returns",
                 extra=log_events.VOLUME_HANGS,
             )
         releasing = asyncio.wrap_future(lock.release())
         if not await self._in_time(Wait.RELEASE, releasing):
             self._overdue = releasing
             log.error(
-                "%s does not answer: it is released when it does, or when this process ends",
+                "%s does not answer: the lock is released when it answers, or when this process ends",
                 self._locker.where,
                 extra=log_events.LOCK_NOT_RELEASED,
             )
@@ -413,7 +413,7 @@ class Mastership:
                     await self._service.abort()  # not by a task: it must close the connections in this turn of the loop
             except TimeoutError:
                 log.error("the clients were not disconnected in time")
-            self._answer_handovers(NotMaster(f"the handover came to nothing: {error}"))
+            self._answer_handovers(NotMaster(f"the handover failed: {error}"))
             raise
         finally:
             self._handover = None
@@ -473,7 +473,7 @@ class Mastership:
             self._move(Event.STOP_ASKED, reason)
         else:
             self._hands_off = self._hands_off_seconds
-            self._move(Event.LET_GO, f"{reason}; the lock is left to the others for {self._hands_off:g} s")
+            self._move(Event.LET_GO, f"{reason}; this broker does not take the lock for {self._hands_off:g} s")
 
     def _answer_handovers(self, outcome: HandedOver | NotMaster) -> None:
         asking, self._asking = self._asking, []
@@ -562,7 +562,7 @@ class Mastership:
             self._service.cut()
             lock.release()
             self._record("cut", reason=str(reason))
-            log.error("%s: its clients are cut off and the lock is released", reason, extra=log_events.LOOP_HUNG)
+            log.error("%s: its clients are disconnected and the lock is released", reason, extra=log_events.LOOP_HUNG)
             self._call_soon(partial(self._on_lost, life, reason))
 
         def silence_seconds_max() -> float:

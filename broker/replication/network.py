@@ -176,7 +176,7 @@ class Network(ABC, Generic[L]):
             target = self._targets.pop(store)
             for link in (target.attempt, target.link):
                 if link is not None:
-                    self._finish(link, "it is not to be dialed any more")
+                    self._finish(link, "it is no longer dialed")
         for store, address in addresses.items():
             former = self._targets.get(store)
             if former is not None and former.address == address:

@@ -33,7 +33,7 @@ LEASE: Final = 0.9
 #: A master that waits for followers calls ``alive`` at this interval.
 PATIENCE_SECONDS: Final = 0.1
 LINEAGE_MAX: Final = 1_000
-DEPOSED: Final = "this node leads no more"
+DEPOSED: Final = "this node no longer leads"
 
 
 class Term:

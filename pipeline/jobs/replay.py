@@ -72,7 +72,7 @@ def run(
     ledger = Ledger(Path(out) / STATE)
     if target is None:
         if ledger.run() is not None:
-            raise ValueError(f"{out} holds a replay that was begun: a dry run wants a directory of its own")
+            raise ValueError(f"{out} holds a replay that was begun: a dry run needs its own directory")
         return dry_summary(_selected(spark, _fixed(spark, sources), out, request), out, rate)
     with ledger.alone():
         begun = _begun(ledger, sources, request, target)

@@ -165,7 +165,7 @@ async def all_bodies(broker: BrokerProcess, destination: str, count: int) -> lis
     frames = [await asyncio.wait_for(wire.read(), 10) for _ in range(count)]
     wire.send("SEND", {"destination": destination, "persistent": "true"}, b"the last one")
     last = await asyncio.wait_for(wire.read(), 10)
-    assert last.body == b"the last one", "nothing is there twice"
+    assert last.body == b"the last one", "nothing occurs twice"
     wire.close()
     return [frame.body for frame in frames]
 

@@ -365,7 +365,7 @@ def asked(
 
 
 @pytest.mark.parametrize(
-    ("option", "reason"), [("--cert", "its certificate is not trusted"), ("--ca-file", "does it want a certificate")]
+    ("option", "reason"), [("--cert", "its certificate is not trusted"), ("--ca-file", "does it require a client certificate")]
 )
 def test_a_broker_that_does_not_trust_or_is_not_trusted_ends_with_3(
     broker: Encrypted, option: str, reason: str

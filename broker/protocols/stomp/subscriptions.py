@@ -129,7 +129,7 @@ class StompSubscription:
         if self.is_browser:
             raise refusal(
                 f"The subscription {self.id[:200]!r} is a browser",
-                "It is shown what the queue holds and cannot refuse it.",
+                "A browser only shows messages and cannot refuse them.",
             )
 
     def remember(self, message_id: str, tag: int, ack_mode: AckMode) -> None:

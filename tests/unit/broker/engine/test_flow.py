@@ -143,7 +143,7 @@ def test_who_fills_the_memory_leaves_as_much_to_others(make_harness):
     assert other.receipts == ["o0", "o1"]
     told = blocked(harness)
     assert [(each["limit"], each["destination"]) for each in told] == [("memory_limit", "queue://bills")]
-    assert "fill the memory that is free" in told[0]["reason"]
+    assert "use all free memory" in told[0]["reason"]
     consumer = harness.consumer("s", BILLS, AckMode.AUTO)
     harness.wait(1)
     assert len(producer.receipts) == len(consumer.bodies) == sent

@@ -95,9 +95,9 @@ def test_a_listener_that_does_not_know_the_token_is_refused() -> None:
     ("changed", "reason"),
     [
         ({"broker": "other"}, "this is broker 'queue', not 'other'"),
-        ({"protocol": 2}, "protocol 2 is not spoken here, but 1"),
+        ({"protocol": 2}, "protocol 2 is not supported here, only 1"),
         ({"set": "d" * 32}, f"this store belongs to set {'c' * 32}, not {'d' * 32}"),
-        ({"store": B.store}, f"both have store {B.store}: one directory is a copy of the other"),
+        ({"store": B.store}, f"both have store {B.store}: one is a copy of the other"),
     ],
 )
 def test_who_does_not_belong_here_is_refused(changed: dict[str, object], reason: str) -> None:

@@ -318,7 +318,7 @@ def test_who_is_not_to_be_dialed_any_more_is_not_linked(make: Make) -> None:
     ours, _ = dialed(a, b)
     a.network.dial({b.store: b.address})
     a.network.dial({})
-    eventually(lambda: ("down", ours, "it is not to be dialed any more") in a.events)
+    eventually(lambda: ("down", ours, "it is no longer dialed") in a.events)
     eventually(lambda: b.up == [])
     assert a.up == []
 

@@ -36,7 +36,7 @@ class RuledAccess(OpenAccess):
         if self.error is not None:
             raise self.error
         if user not in self._groups:
-            raise refusal(f"There is no user {user} any more", kind=ErrorKind.SECURITY)
+            raise refusal(f"User {user} no longer exists", kind=ErrorKind.SECURITY)
         return Principal(user, self._groups[user])
 
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:

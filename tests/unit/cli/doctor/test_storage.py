@@ -180,7 +180,7 @@ WITH_BATTERY = Device("nvme0n1", is_rotational=False, has_write_cache=False)
     ("milliseconds", "kind", "device", "verdict", "word"),
     [
         (8.0, "ext4", SPINNING, Verdict.OK, "8.00 ms"),
-        (0.1, "ext4", SPINNING, Verdict.WARN, "can turn"),
+        (0.1, "ext4", SPINNING, Verdict.WARN, "can rotate"),
         (0.1, "ext4", FLASH, Verdict.OK, ""),
         (0.01, "ext4", FLASH, Verdict.WARN, "may not have happened"),
         (0.01, "ext4", WITH_BATTERY, Verdict.OK, ""),

@@ -222,7 +222,7 @@ def test_the_places_of_a_habit_are_bounded(frame: Callable[..., Any]) -> None:
 def test_findings_say_the_worst_first() -> None:
     assert duplicates.findings({}) == ("Nothing was stored twice.",)
     first, second = duplicates.findings({"same_body": (1, 2, 2048), "same_id": (3, 4, 10)})
-    assert first.startswith("3 message ids were stored more than once in one destination: 4 more than there should be")
+    assert first.startswith("3 message ids were stored more than once in one destination: 4 more than expected")
     assert "2.0 KiB" in second
 
 

@@ -62,7 +62,8 @@ class Clock:
 
 def space_of(volumes: Volumes, reserve: int = 64 * MIB, *directories: str) -> tuple[Space, Clock]:
     clock = Clock()
-    made = Space(directories or ("/a/data",), reserve, volumes, clock=clock, now=lambda: clock.now + 1_000_000)  # type: ignore[arg-type]
+    # type: ignore[arg-type]
+    made = Space(directories or ("/a/data",), reserve, volumes, clock=clock, now=lambda: clock.now + 1_000_000)
     return made, clock
 
 
@@ -366,7 +367,7 @@ class Bounded(Volume):
 
 
 def test_a_compaction_on_a_volume_that_is_nearly_full_leaves_half_of_what_is_free(tmp_path: Path) -> None:
-    """What it copies is there twice until it is done: so it does a part, and when that has given room, the next."""
+    """What it copies occurs twice until it is done: so it does a part, and when that has given room, the next."""
     settings = replace(RECLAIMING, cleanup_interval=0.05, disk_reserve=128 * KIB)
     with Term(str(tmp_path), settings=settings) as term:
         added = files_full(term, 60)

@@ -155,7 +155,7 @@ GRANTED = Subscribe(
     prefetch=1,
 )
 JSON = b'{"map":{"entry":{"string":"n","int":3}}}'
-NO_MAP = {"transformation-error": "an object with the one name 'map' is expected"}
+NO_MAP = {"transformation-error": "an object with only the name 'map' is expected"}
 SAMPLES: list[tuple[str, tuple[str, ...], bytes, object]] = [
     ("a text", ALL, send(body=b"hi"), Send(sent(b"hi"))),
     ("bytes, when content-length is given", ALL, send("content-length:3", body=b"h\0i"), Send(sent(b"h\0i", BYTES))),
@@ -520,7 +520,7 @@ class TestConnect:
     @pytest.mark.parametrize(
         ("data", "message"),
         [
-            (b"SEND\ndestination:/queue/a\n\n\0", "SEND came before CONNECT"),
+            (b"SEND\ndestination:/queue/a\n\n\0", "SEND was sent before CONNECT"),
             (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n\0", "Unknown STOMP command: 'GET / HTTP/1.1'"),
             (
                 b"CONNECT\naccept-version:3.0\n\n\0",
