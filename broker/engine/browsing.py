@@ -35,8 +35,8 @@ class Browsing(Part):
         self.show(subscription)
 
     def begin(self, subscription: Subscription, queues: Iterable[Queue]) -> Work[None]:
-        """Begin to show the messages of these queues to ``subscription``; of each queue, those that it has when its
-        turn comes."""
+        """Begin to show the messages of these queues to ``subscription``: of each queue, the messages that it holds
+        when the browser reaches it."""
         pace = Pace()
         browses: list[Browse] = []
         for queue in queues:

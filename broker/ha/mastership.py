@@ -1,4 +1,4 @@
-"""Lock, then store, then listeners; lock lost: stop at once, then stand by again, in the same process.
+"""Lock, then store, then listeners; lock lost: stop at once, then become a standby again, in the same process.
 
     starting -> standing by -> (lock) -> promoting -> (fence, replay, header, ports) -> master
     master -> (a trouble) -> demoted -> (a pause) -> starting
@@ -157,7 +157,7 @@ class Mastership:
             self.standby.halt()
 
     async def handover(self) -> HandedOver:
-        """Make another broker master, as a planned stop does, and stand by. Returns when the lock is free.
+        """Make another broker master, as a planned stop does, and become a standby. Returns when the lock is free.
 
         Confirmed operations are written and checkpointed before. For ``hands_off_seconds`` the lock is left to the
         others; if none takes it, this broker does again. Raises NotMaster, or the trouble that prevents the handover.
@@ -274,7 +274,7 @@ class Mastership:
     # ---- standing by
 
     async def _stand_by(self, lock: LockThread, life: VolumeThread, standby: AnyStandby) -> bool:
-        """Follow the journal until the lock is ours (True) or a stop is requested (False)."""
+        """Follow the journal until this broker has the lock (True) or a stop is requested (False)."""
         started = self._locker.clock.now()
         hands_off, self._hands_off = self._hands_off, 0.0
         acquiring = asyncio.wrap_future(lock.acquire(hands_off, partial(self._on_lost, life)))
@@ -420,7 +420,7 @@ class Mastership:
 
     async def _serve(self, store: AnyStore) -> None:
         assert self._lock is not None, "a master has a lock"
-        # Not waited for: clients wait, and a lock that is slow to take our name is still ours.
+        # Not awaited: clients wait, and the lock is held even if it accepts the name late.
         self._lock.announce(store.epoch, self._locker.request.holder.admin)
         serving = asyncio.ensure_future(self._service.serve(store))
         if not await self._in_time(Wait.SERVE, serving):

@@ -114,7 +114,7 @@ class OpenWireSession(Output):
 
     @property
     def is_fault_tolerant(self) -> bool:
-        """True if the client said that it has a failover transport."""
+        """True if the client reported that it has a failover transport."""
         return self._conversation.is_fault_tolerant
 
     # ---- what the client says

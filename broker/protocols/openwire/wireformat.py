@@ -3,9 +3,9 @@
     properties = primitive map of the names below      (openwire.md 2.3)
 
 A WireFormatInfo is not confirmed: both sides compute the same agreement from the two that were sent, and use
-it from the next frame on. We ask for loose frames without cache, in the newest version, so that a message's bytes are
-the same on the wire and in the journal (RAW_VERSIONS); and a feature is used only if both want it. Only in version 12
-does a 6.x client convert the names of exceptions (faults.py).
+it from the next frame on. The broker requests loose frames without cache, in the newest version, so that a message's
+bytes are the same on the wire and in the journal (RAW_VERSIONS); and a feature is used only if both want it. Only in
+version 12 does a 6.x client convert the names of exceptions (faults.py).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Frames of a WebSocket (RFC 6455, 5): bytes of a client in, payload out; and the heads of our own frames. Pure.
+"""Frames of a WebSocket (RFC 6455, 5): bytes of a client in, payload out; and the heads of the broker's frames. Pure.
 
     | fin, rsv, opcode u8 | mask bit, length u7 | length u16 or u64 | mask 4 bytes, a client's | payload |
 
-The payload of data messages is one stream of bytes: nothing waits here for the end of a message, so a
-message however long takes no memory, and a frame of STOMP or MQTT may be split over messages or joined with others.
+The payload of data messages is one stream of bytes: nothing waits here for the end of a message, so a message of any
+length takes no memory, and a frame of STOMP or MQTT may be split over messages or joined with others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RSV: Final = 0x70
 _MASKED: Final = 0x80
 # Of a control frame (5.5).
 CONTROL_BYTES_MAX: Final = 125
-# Lengths up to these stand in one byte, in two more, else in eight more.
+# Lengths up to these are written in one byte, and in two more bytes; longer ones in eight more.
 _ONE_BYTE_MAX, _TWO_BYTES_MAX = 125, 0xFFFF
 
 
@@ -264,7 +264,7 @@ def unmasked(payload: bytes, mask: bytes) -> bytes:
 
 
 def head(opcode: int, length: int) -> bytes:
-    """Return the head of a frame with ``length`` bytes, one message of ours."""
+    """Return the head of a frame with ``length`` bytes, which is one message of the broker."""
     if length <= _ONE_BYTE_MAX:
         return bytes((_FIN | opcode, length))
     if length <= _TWO_BYTES_MAX:
@@ -277,7 +277,7 @@ _HEAD_64: Final = struct.Struct(">BBQ")
 
 
 def close_frame(code: int, reason: str = "") -> bytes:
-    """Return a Close of ours, with the beginning of a long reason."""
+    """Return a Close frame of the broker. A long reason is cut."""
     if code == CloseCode.NO_CODE:
         return head(CLOSE, 0)
     text = reason.encode()[: CONTROL_BYTES_MAX - 2].decode(errors="ignore").encode()
