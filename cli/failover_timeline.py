@@ -172,7 +172,7 @@ def _offsets(readings: Iterable[Reading], here: Moment) -> dict[str, float]:
 
 
 def _wall_offset(reading: Reading, now: Moment, here: Moment) -> float:
-    """Seconds to add to a broker's wall clock to get ours."""
+    """Seconds to add to a broker's wall clock to get the local one."""
     return (here.wall_ms - now.wall_ms) / 1000 - (here.boot_seconds - reading.asked_at)
 
 

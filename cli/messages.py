@@ -116,8 +116,8 @@ def retry(
     as_json: bool,
     **choice: Any,
 ) -> None:
-    """Send dead letters of QUEUE, such as ActiveMQ.DLQ.Queue.orders, back to where they died, with all headers and
-    properties."""
+    """Send dead letters of QUEUE, such as ActiveMQ.DLQ.Queue.orders, back to the destinations where they became dead
+    letters, with all headers and properties."""
     body = {"dry_run": dry_run, "canary": canary, "canary_wait": canary_wait, **chosen(**choice, is_all_meant=dry_run)}
     if rate is not None:
         body["rate"] = rate

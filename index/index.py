@@ -282,7 +282,8 @@ class Index:
             self._data.forget()
 
     def _steps(self, changes: Iterable[tuple[bytes, bytes | None]], meta: bytes) -> Generator[None, None, None]:
-        # Before a page is written: a page that is free in our root may be in use in a root of another process.
+        # Before a page is written: a page that is free in this process's root may be in use in a root of another
+        # process.
         self._check_roots()  # prove: index-check-before-pages
         last = self._last
         generation = last.generation + 1

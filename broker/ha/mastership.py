@@ -53,7 +53,7 @@ FOLLOW_INTERVAL_SECONDS = 0.1
 # Pause after a demotion or a failed promotion, for the other broker: longer each time, with jitter.
 BACK_OFF_SECONDS_MIN = 0.2
 BACK_OFF_SECONDS_MAX = 10.0
-# A free lock is taken within this time; only after it this broker reports that it stands by.
+# A free lock is taken within this time; only after it this broker reports that it is a standby.
 FIRST_POLL_SECONDS = 0.05
 # Interval at which signs of life are checked.
 POLL_SECONDS = 0.5
@@ -171,7 +171,7 @@ class Mastership:
         return await asked
 
     async def run(self) -> None:
-        """Stand by, be master, stand by again, until ``stop``. Raises what the operator must repair
+        """Run as standby, then as master, then as standby again, until ``stop``. Raises what the operator must repair
         (broker.ha.states)."""
         self._loop = asyncio.get_running_loop()
         await self._service.bind()
@@ -230,7 +230,7 @@ class Mastership:
             self._record("lock-not-released")
 
     async def _answer(self, error: Exception) -> None:
-        """Do what the table says; raises ``error`` if the answer is to end."""
+        """Apply the answer of the table; raises ``error`` if the answer is to end."""
         if self._is_the_end(error):
             raise error
         if self.phase is not Phase.DEMOTED:
@@ -383,8 +383,8 @@ class Mastership:
             )
 
         promoting = life.do(promote, close_by=lambda store: store.drop, seen_alive=standby.seen_busy)
-        # A broker that has the lock and makes no progress keeps all others from being master: the volume may hang here
-        # alone.
+        # A broker that has the lock and makes no progress prevents all others from becoming master, although the volume
+        # may hang only here.
         store = await self._within(Wait.PROMOTE, promoting, life.seen_alive, StorageHung)
         self.epoch = store.epoch
         self._record(
@@ -396,7 +396,8 @@ class Mastership:
         return store
 
     async def _be_master(self, life: VolumeThread, store: AnyStore) -> float:
-        """Serve until all but the lock is handed over. Return when the handover began. Raises what is lost before."""
+        """Serve until all but the lock is handed over. Return when the handover began. Raises the error if the lock or
+        the store is lost before."""
         self._handover = asyncio.get_running_loop().create_future()
         try:
             await self._serve(store)
@@ -436,7 +437,8 @@ class Mastership:
         )
 
     async def _until_over(self, store: AnyStore, asked: asyncio.Future[None]) -> None:
-        """Serve until a handover or a stop is requested, and a checkpoint is made; raises what is lost before."""
+        """Serve until a handover or a stop is requested, and a checkpoint is made. Raises the error if the lock or the
+        store is lost before."""
 
         async def serve() -> None:
             await self._unless_stopped(asked)

@@ -26,7 +26,7 @@ from tandemmq.store.records.openwire import INFLATED_BYTES_MAX
 from tandemmq.store.records.properties import decode_properties, encode_properties
 
 PRIORITY_MAX: Final = 9
-# Ours alone: the name and number by which a client repeats this message, if it must (docs/duplicates.md). It
+# Only in TandemMQ: the name and number with which a client repeats this message, if necessary (docs/duplicates.md). It
 # never comes back on a MESSAGE: a bridge that copies all headers would make a message of its own a duplicate.
 SEND_ID: Final = "tandemmq-send-id"
 _SEND_ID: Final = re.compile(r"([A-Za-z0-9._-]{1,128}):(0|[1-9][0-9]{0,18})")
