@@ -194,7 +194,7 @@ class Link:
     async def connected(self) -> Connection:
         """Wait for the connection and return it. Raises as ``wait``."""
         await self.wait(lambda: self.connection is not None)
-        assert self.connection is not None, "that was waited for"
+        assert self.connection is not None, "the wait ended with a connection"
         return self.connection
 
     async def _changed(self, timeout_seconds: float | None = None) -> None:

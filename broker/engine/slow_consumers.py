@@ -25,7 +25,7 @@ from tandemmq.store.records.message import Destination
 
 log = logging.getLogger(__name__)
 
-# (client, consumer, error, ends_connection): ends a consumer, or the connection that it is on. ``error`` says why.
+# (client, consumer, error, ends_connection): ends a consumer, or the connection that it is on. ``error`` shows why.
 AbortConsumer = Callable[[Client, Subscription, ClientError, bool], None]
 
 # Cost of checking a consumer, in items of a step.

@@ -205,7 +205,7 @@ class WebSocket(asyncio.Protocol):
         self._cut = chosen.cut
         self._count()
         below = self._below
-        assert below is not None, "who sends something is connected"
+        assert below is not None, "a peer that sends is connected"
         below.write(accepted(request, protocol))
         self.connection.set_protocol(chosen.make_session(self.connection.id), chosen.limits)
         self.is_open = True

@@ -268,7 +268,7 @@ class Network(ABC, Generic[L]):
 
     def _shake_hands(self, link: L, message: Message) -> None:
         handshake = link.handshake
-        assert handshake is not None, "who greets has one"
+        assert handshake is not None, "a link that sends a greeting has a handshake"
         for answer in handshake.receive(message):
             link.send(answer)
         if handshake.refused is not None:
