@@ -80,7 +80,7 @@ def test_a_run_for_ever_adds_what_comes_and_keeps_nothing_of_its_rounds(tmp_path
         summary = archive.run(session, sources, str(lake), every=10.0, wait=wait, report=lines.append)  # type: ignore[arg-type]
     assert set(there) == {0}
     assert lines[0].startswith("waiting: no journal files"), "it begins before there is a store"
-    assert [line.split()[0] for line in lines[1:]] == ["added", "looking", "added", "added"]
+    assert [line.split()[0] for line in lines[1:]] == ["added", "repeated", "added", "added"]
     assert summary.findings[0].startswith("5 journal files")
     assert len(committed(str(lake))) == 3
     for table in TABLES:
