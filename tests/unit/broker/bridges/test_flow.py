@@ -1,4 +1,4 @@
-"""What goes in and out over a bridge, and what is confirmed when."""
+"""Messages in both directions over a bridge, and the time of each confirmation."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ async def test_the_packet_id_of_a_message_that_was_deleted_is_given_back(world: 
 
 
 async def test_a_packet_id_is_given_back_once_nothing_waits_any_more(world: World) -> None:
-    """Which of those that wait has it is not known before."""
+    """It is not known earlier which of the waiting messages has the packet id."""
     await world.begin()
     await world.send("up/a", "one")
     await world.begin(IN)

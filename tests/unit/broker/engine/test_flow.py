@@ -1,4 +1,5 @@
-"""Flow control: producers wait for room, are told why, and lose nothing; nobody else waits with them."""
+"""Flow control: producers wait for room, are notified of the reason, and lose nothing; no other client waits with
+them."""
 
 from __future__ import annotations
 

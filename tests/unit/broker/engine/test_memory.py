@@ -1,4 +1,5 @@
-"""One budget: what is held counts as long and as often as it is held, and who holds too much is held back."""
+"""One memory budget: memory counts as long and as often as it is held, and a client that holds too much is held
+back."""
 
 from __future__ import annotations
 

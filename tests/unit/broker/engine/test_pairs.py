@@ -299,7 +299,7 @@ def test_who_leaves_looks_at_its_own_audiences_once(make_harness: Any, own: str,
 
 
 def test_a_subscription_that_joins_one_topic_leaves_the_places_of_the_others_as_they_are(make_harness: Any) -> None:
-    """Else each that comes costs as much as all that are there, each time the topic is asked."""
+    """Otherwise each new subscription costs as much as all existing ones, each time the topic is read."""
     harness = make_harness()
     client = harness.client()
     target = harness.destinations.topic(topic("a.0"), None)

@@ -1,4 +1,4 @@
-"""Who sends very much waits for his turn, so that others hardly wait for theirs; and nothing changes its order."""
+"""A client that sends very much waits for its turn, so that others hardly wait; the order of no client changes."""
 
 # proves: reports-between-steps, reports-between-first-steps
 
@@ -37,7 +37,7 @@ AHEAD_MAX = 10 * (COMMANDS_MAX + round(TURN_SECONDS / COMMAND_SECONDS))
 
 @pytest.fixture
 async def timed_bench(bench_of: Any) -> AsyncIterator[Any]:
-    """A bench where each command takes ``COMMAND_SECONDS``, on whatever machine."""
+    """Return a bench where each command takes ``COMMAND_SECONDS`` on any machine."""
 
     async with bench_of(clock=lambda: len(bench.engine.commands) * COMMAND_SECONDS) as bench:
         yield bench

@@ -1,4 +1,4 @@
-"""Who means harm by WebSocket: each attack ends with its own connection, and costs no more than its bound."""
+"""Attacks by WebSocket: each ends with its own connection, and uses no more than its bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of security share."""
+"""Shared parts of the tests of security."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.security.authority import Authority
 
 
 class RuledAccess(OpenAccess):
-    """Everybody is who he says, is in the groups of that name, and may do what ``rights`` say."""
+    """Access in which each client is the user that it names, is in the groups of that name, and has the ``rights``."""
 
     has_rights = True
 

@@ -28,7 +28,7 @@ ID = "ID:host-5001-1700000000000-1:1"
 
 
 class Everybody(OpenAccess):
-    """Everybody is who he says."""
+    """Access in which each client is the user that it names."""
 
     def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None:
         assert credentials.login is not None
@@ -36,7 +36,7 @@ class Everybody(OpenAccess):
 
 
 class Later(Everybody):
-    """It takes time to find out who that is."""
+    """Access that decides logins late."""
 
     def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None:
         self.answer = partial(super().connect, credentials, then)
