@@ -1,4 +1,4 @@
-"""Two rings become one timeline and outages, whatever the clocks say."""
+"""Two rings become one timeline and outages, whatever the clocks show."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Host:
         return Event(self.at(time), kind, epoch, facts)
 
     def reading(self, name: str, events: list[Event]) -> Reading:
-        """As had from a living broker a moment ago."""
+        """Return a reading as of a running broker a moment ago."""
         return Reading(name, f"http://{name}", events, self.at(4_999.9), 4_999.85, 4_999.95)
 
 

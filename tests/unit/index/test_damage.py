@@ -103,7 +103,7 @@ def test_a_flipped_byte_in_db_free_costs_a_search_and_nothing_else(filled, tools
 
 
 def test_an_old_page_in_a_new_ones_place_is_seen(filled, tools, tmp_path):
-    """As left by a disk that acknowledged a write and lost it."""
+    """The page is as after a disk that acknowledged a write and lost it."""
     image, _ = filled
     directory = str(tmp_path / "old")
     data = image["db.data"]

@@ -1,4 +1,4 @@
-"""Whatever way a message, a consumer or a destination takes, it needs the rights that its user has at that time.
+"""Each way of a message, a consumer or a destination needs the rights that its user has at that time.
 
 What begins counts for that user. Each way is crossed with all rights.
 """

@@ -163,7 +163,7 @@ def test_a_wire_that_breaks_is_no_second() -> None:
 
 
 def test_two_hands_of_one_process_number_do_not_meet(tmp_path: Path) -> None:
-    """As in two containers, where both are process 1."""
+    """The case occurs in two containers, where both processes have the id 1."""
     one, other = LocalProbe(str(tmp_path)), LocalProbe(str(tmp_path))
     assert one.race_links("link-", 3) == [0, 1, 2]
     assert other.race_links("link-", 3) == []

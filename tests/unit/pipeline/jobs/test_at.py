@@ -1,4 +1,4 @@
-"""What stood in queues at a moment is what a browser saw then."""
+"""The content of queues at a moment is what a browser saw then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The message lake without Spark: each file once, whatever is killed, and for as long as it is wanted."""
+"""The message lake without Spark: each file once, whatever is killed, as long as the job runs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def has_begun(process: subprocess.Popen[bytes], staging: Path) -> bool:
 
 
 def is_ready(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it has ended, or ends in order on SIGTERM."""
+    """Return whether the job has ended, or ends in order on SIGTERM."""
     if process.poll() is not None:
         return True
     lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
