@@ -34,7 +34,8 @@ AHEAD_MAX = 200
 
 
 class Work:
-    """What clients were told: bodies that have a receipt, whose acknowledgement began, and is confirmed."""
+    """Facts that clients know: bodies that have a receipt, whose acknowledgement began, and whose acknowledgement is
+    confirmed."""
 
     def __init__(self) -> None:
         self.sent: set[str] = set()

@@ -55,7 +55,7 @@ ASK = (
 
 
 def services(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What docker-compose makes of the file, with the profile; it asks no daemon for that."""
+    """Return the services that docker-compose makes of the file, with the profile; no daemon is needed."""
     yaml = pytest.importorskip("yaml")
     command = compose_command()
     if command is None:

@@ -85,7 +85,7 @@ class Client:
         raise NotImplementedError
 
     async def live(self) -> None:
-        """Until the broker hangs up."""
+        """Send and receive until the broker closes the connection."""
         working = asyncio.create_task(self.work())
         try:
             await self.read()

@@ -225,7 +225,7 @@ def test_no_message_is_lost_or_doubled_by_a_kill_between_two_moves(broker: Broke
 
 
 def _move(broker: BrokerProcess, here: str, there: str) -> None:
-    """Until the broker is gone."""
+    """Move messages until the broker ends."""
     try:
         operator = Operator(broker)
         while True:

@@ -1,4 +1,4 @@
-"""What an operator does with a set: look at it, hand over, change its voters, take a directory out of it."""
+"""Operators' commands for a set: show it, hand over, change its voters, take a directory out of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def three(require_service: Callable[[object, str], None], tmp_path: Path) -> Ite
 
 
 def status_of(member: MemberProcess) -> dict[str, Any]:
-    """What `tandemmq replication status` says, asked there; empty: it does not answer."""
+    """Return the output of `tandemmq replication status` there; empty: no answer."""
     done = tandemmq("replication", "status", "--admin", member.admin_url, "--json")
     found: dict[str, Any] = json.loads(done.stdout or "{}")
     return found

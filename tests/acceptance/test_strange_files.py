@@ -46,7 +46,7 @@ def standby(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def serves(broker: BrokerProcess, body: str) -> None:
-    """It is master, and confirms a message."""
+    """Wait until the broker is master and confirms a message."""
     broker.wait_role("master")
     asyncio.run(confirm(broker.stomp, "/queue/q", body, ANSWER_SECONDS_MAX))
 
