@@ -217,7 +217,7 @@ class IdleDestinations(Part):
         self._idle: dict[Destination, tuple[int, int]] = {}
 
     def tick(self, now: int) -> Work[None]:
-        """Delete what was unused for long enough."""
+        """Delete the destinations that were unused for long enough."""
         if not self._is_asked_for:
             return
         pace = Pace()

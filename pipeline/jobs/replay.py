@@ -3,8 +3,8 @@
     sources -> selection (Parquet: each message, and why it is sent or not) -> plan (Parquet: messages in slices)
             -> tasks, each with a client, send slices -> ledger
 
-If the plan exists, a run with the same ``out`` continues the replay from the plan, and does not need the sources any
-more. docs/pipeline.md states the conditions of exactly-once sending.
+If the plan exists, a run with the same ``out`` continues the replay from the plan, and no longer needs the sources.
+docs/pipeline.md states the conditions of exactly-once sending.
 """
 
 from __future__ import annotations

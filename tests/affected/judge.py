@@ -1,4 +1,4 @@
-"""Would the chosen tests have found a fault? Tries one mutant of each of the last commits that changed the product.
+"""Check whether the chosen tests find faults: try one mutant of each of the last commits that changed the product.
 
 The commit is checked out elsewhere, and the tests are chosen for it. A changed line is broken as tests/mutants does it,
 and the chosen tests run until one fails. If none does, others that need the file run, too: if one of those fails, the

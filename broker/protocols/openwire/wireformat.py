@@ -93,15 +93,15 @@ def properties_of(info: WireFormatInfo) -> dict[str, Any]:
         expected = _TYPES.get(name)
         if expected is None or value is None:
             continue
-        # A bool is an int to Python, and is none to Java.
+        # A bool is an int in Python, but not in Java.
         if not isinstance(value, expected) or (isinstance(value, bool) and expected is int):
             raise WireError(f"WireFormatInfo: {name} is {value!r:.80}; {expected.__name__} expected")
     return found
 
 
 class Agreement(NamedTuple):
-    """Terms for both directions. ``inactivity_ms`` 0: silence has no bound. ``max_frame_size``: of frames that the peer
-    reads; it may switch that check off (MaxFrameSizeEnabled)."""
+    """Terms for both directions. ``inactivity_ms`` 0: a peer may stay silent. ``max_frame_size``: of frames that the
+    peer reads; it may switch that check off (MaxFrameSizeEnabled)."""
 
     version: int
     is_tight: bool
@@ -138,7 +138,7 @@ def negotiate(ours: WireFormatInfo, theirs: WireFormatInfo) -> Agreement:
         return min((value for value in (mine.get(name) or 0, peers.get(name) or 0) if value > 0), default=otherwise)
 
     def least_or_off(name: str) -> int:
-        """Return the least of both values, where 0 or nothing switches it off."""
+        """Return the least of both values; 0 or None switches the feature off."""
         return max(min(mine.get(name) or 0, peers.get(name) or 0), 0)
 
     return Agreement(

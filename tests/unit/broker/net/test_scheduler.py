@@ -237,7 +237,7 @@ class TestSending:
         harness.turn()
         harness.at(1)
         assert (harness.sent, harness.held, harness.scheduler.count) == ([], 0, 0)
-        assert "waits for nothing" in caplog.text
+        assert "names no destination" in caplog.text
 
     def test_others_are_left_alone(self, harness: Harness) -> None:
         assert harness.scheduler.take(harness.message()) is None
@@ -250,7 +250,7 @@ class TestSending:
         for _ in range(2):
             harness.send(DELAY=5)
             harness.turn()
-        with pytest.raises(ClientError, match="2 messages wait"):
+        with pytest.raises(ClientError, match="2 scheduled messages are waiting"):
             harness.send(DELAY=5)
 
 

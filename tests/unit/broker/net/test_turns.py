@@ -333,7 +333,7 @@ def test_a_long_step_is_told_once_in_a_while_with_what_it_did(caplog: pytest.Log
         world.turns.took(OVERLONG_SECONDS * 2, "c-1", [1, "text", 2])
         world.turns.took(OVERLONG_SECONDS * 2, "c-2", [1])
     assert [record.getMessage() for record in caplog.records] == [
-        "the event loop was busy for 100 ms with what c-1 sent: int, str"
+        "the event loop was busy for 100 ms with input from c-1: int, str"
     ]
     assert world.turns.overlong == 2
 
