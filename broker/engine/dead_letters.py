@@ -62,7 +62,8 @@ class DeadLetters(Part):
 
     def send_to_dlq(self, queue: QueueBase, entry: Entry, cause: str, waiting: ReceiptDue | None = None) -> bool:
         """Make ``entry``, which is out of its queue, a dead letter, or remove it if the policy keeps none. Return
-        whether ``waiting`` is called when the store has done so: it has nothing to do for a message it never had."""
+        whether ``waiting`` will be called when the store is done: there is nothing to store for a message that the
+        store does not have."""
         return self._send_to_dlq(queue, entry, cause, waiting, is_expired=False)
 
     def expire(self, queue: QueueBase, entry: Entry, waiting: ReceiptDue | None = None) -> bool:
@@ -324,7 +325,7 @@ class Expiring(Part):
             try:
                 stored += self._expire(queue, entry)
             except Exception:  # no client caused it: the others continue
-                log.exception("%s: clearing away what has expired %s", queue.destination, ERROR_OF_BROKER)
+                log.exception("%s: removing expired messages %s", queue.destination, ERROR_OF_BROKER)
         if queue.expired:
             queues[queue] = None
         elif count:
