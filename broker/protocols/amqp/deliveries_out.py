@@ -1,6 +1,6 @@
 """Deliveries to an AMQP client: its credit and window, and the outcomes that it gives. Pure.
 
-    credit of the client -> Grant -> deliver -> frames -> disposition -> Ack, GiveBack, GiveUp
+credit of the client -> Grant -> deliver -> frames -> disposition -> Ack, GiveBack, GiveUp
 """
 
 from __future__ import annotations
