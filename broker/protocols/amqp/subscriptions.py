@@ -32,8 +32,8 @@ GLOBAL: Final = "global"
 
 @dataclass(slots=True, frozen=True)
 class Subscription:
-    """Durable or shared subscription that a link names. ``is_global``: it belongs to no container. ``is_looked_up``: the
-    link has no source."""
+    """Durable or shared subscription that a link names. ``is_global``: it belongs to no container. ``is_looked_up``:
+    the link has no source."""
 
     name: str
     container: str

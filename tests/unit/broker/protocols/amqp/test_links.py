@@ -13,7 +13,7 @@ from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import HANDLE_IN_USE, LINK_STOLEN, RESOURCE_LIMIT
 from tandemmq.broker.protocols.amqp.frames import frame_of
 from tandemmq.broker.protocols.amqp.schema import Accepted, Detach, Disposition, Flow, Released, Transfer
-from tandemmq.broker.protocols.amqp.session import CHARACTER_BYTES, LINK_BYTES
+from tandemmq.broker.protocols.amqp.session import CHARACTER_BYTES
 from tandemmq.broker.protocols.amqp.termini import NAME_CHARACTERS_MAX
 from tandemmq.store.records.message import BodyKind
 from tests.support.broker.amqp_wire import AmqpWire, value
@@ -103,12 +103,14 @@ def test_a_name_is_free_when_its_link_has_ended(come: Make) -> None:
     assert len(wire.receiver(name="r")) == 1
 
 
-def test_names_count_in_memory(come: Make, harness: Harness) -> None:
+def test_names_count_in_memory(come: Make) -> None:
     wire = come()
-    wire.receiver(name="r")
-    before = wire.holder.by_kind[Kind.STATE]
-    wire.receiver(name="r" * NAME_CHARACTERS_MAX, handle=2)
-    assert wire.holder.by_kind[Kind.STATE] - before == LINK_BYTES + NAME_CHARACTERS_MAX * CHARACTER_BYTES
+    held = []
+    for handle, name in enumerate(("a", "b", "c" * NAME_CHARACTERS_MAX)):
+        wire.receiver(name=name, handle=handle)
+        held.append(wire.holder.by_kind[Kind.STATE])
+    one, two, three = held
+    assert (three - two) - (two - one) == (NAME_CHARACTERS_MAX - 1) * CHARACTER_BYTES
 
 
 # ---- handles
