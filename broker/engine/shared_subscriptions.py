@@ -125,6 +125,7 @@ class SharedSubscriptions(Part):
         share has consumers."""
         self.check_is_holder(client, holding)
         durable = self.share_of(holding)
+        # prove: a-used-share-is-kept "durable.users" -> "False"
         if unless_used and durable is not None and durable.users:
             raise refusal(f"Shared subscription {holding.name} has consumers", "Close them.", ErrorKind.STATE)
         self._destinations.holdings.remove(holding)

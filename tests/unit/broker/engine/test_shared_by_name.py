@@ -80,6 +80,7 @@ def test_it_keeps_its_terms_over_a_failover(harness: Any) -> None:
 
 
 def test_it_is_not_deleted_while_it_has_consumers(harness: Any) -> None:
+    # proves: a-used-share-is-kept
     one, two = join(harness.client("me")), harness.client("you")
     join(one, "t")
     one.unsubscribe(None, durable_name="d", unless_used=True)
