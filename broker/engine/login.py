@@ -23,6 +23,7 @@ from tandemmq.broker.engine.ports import Then
 from tandemmq.store.operations import AddConnection
 from tandemmq.store.records.commands import subscription_key
 from tandemmq.store.records.connection_owners import CONNECTIONS_MAX, ConnectionUsers
+from tandemmq.store.records.message import Destination
 from tandemmq.store.records.message_ids import is_of_numbered
 
 # Format of IdGenerator, of ActiveMQ and of its clients in other languages.
@@ -372,11 +373,15 @@ class ClientIds(Part):
 
 def may_use(access: PrivateAccess, principal: Principal, durable: DurableSubscriber) -> bool:
     """Return whether ``principal`` may use a durable subscription: its user, or one with admin rights on its topics."""
-    if durable.user is None or durable.user == principal.name:
-        return True
+    is_its = durable.user is None or durable.user == principal.name
+    return is_its or administers(access, principal, durable.topics)
+
+
+def administers(access: PrivateAccess, principal: Principal, topics: Iterable[Destination]) -> bool:
+    """Return whether ``principal`` was granted to create and delete these topics."""
     may_all = all(
         access.may(principal, operation, topic)
-        for topic in durable.topics
+        for topic in topics
         for operation in (Operation.CREATE, Operation.REMOVE)
     )
     return _has_right(access, principal, may_all)

@@ -22,6 +22,8 @@ from tandemmq.store.records.message import Destination
 
 #: Client id of these durable subscriptions in the store. No client may use it.
 CLIENT_ID: Final = "$share"
+#: Begins the name of a share that has terms of its own. No group of MQTT has this character (MQTT-4.8.2-2).
+OWN_TERMS: Final = "#"
 
 
 def name_of(group: str, topics: Destination) -> str:
@@ -84,6 +86,13 @@ class Holdings:
     def of(self, client_id: str) -> Collection[Holding]:
         """Return the holdings of a client id."""
         return self._by_client_id.get(client_id, {}).values()
+
+    def only_of(self, share: str) -> Holding | None:
+        """Return the one holding of a share; None: it has none, or several."""
+        if self._counts[share] != 1:
+            return None
+        every = (each for of_client in self._by_client_id.values() for each in of_client.values())
+        return next(each for each in every if each.share == share)
 
     def get(self, client_id: str, name: str) -> Holding | None:
         return self._by_client_id.get(client_id, {}).get(name)
