@@ -171,20 +171,24 @@ class Unsubscribe(Command):
 
 
 @dataclass(slots=True, eq=False, repr=False)
+class FoundDurable:
+    """Terms of a durable subscription. ``destination`` None: its first consumer is about to begin it."""
+
+    destination: Destination | None = None
+    selector: str | None = None
+    no_local: bool = False
+    is_shared: bool = False
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class FindDurable(Command):
     """Look up the durable subscription ``name`` of the connection's client id, or a global one (see Subscribe).
-    Refused with ErrorKind.DESTINATION if there is none.
-
-    Filled in before the receipt: ``destination``, ``selector`` and ``no_local`` of it; ``is_shared``.
-    """
+    Refused with ErrorKind.DESTINATION if there is none. Filled in before the receipt: ``found``."""
 
     name: str
     is_global: bool = False
     receipt: Receipt | None = None
-    destination: Destination | None = field(default=None, init=False)
-    selector: str | None = field(default=None, init=False)
-    no_local: bool = field(default=False, init=False)
-    is_shared: bool = field(default=False, init=False)
+    found: FoundDurable = field(default_factory=FoundDurable, init=False)
 
 
 class Ack(Command):

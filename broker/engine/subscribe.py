@@ -412,18 +412,19 @@ class Subscriber(Part):
 
     def find_durable(self, client: Client, command: FindDurable) -> None:
         """Fill in what a durable subscription is about."""
-        found = self._shares.find(client, command.name, is_global=command.is_global)
+        held = self._shares.find(client, command.name, is_global=command.is_global)
         durable: DurableSubscriber | None = None
-        if isinstance(found, Holding):
-            self._shares.check_is_holder(client, found)
-            command.is_shared = True
-            durable = self._shares.share_of(found)
+        if isinstance(held, Holding):
+            self._shares.check_is_holder(client, held)
+            command.found.is_shared = True
+            durable = self._shares.share_of(held)
         else:
-            self._durables.check_is_its(client, found)
-            durable = found
+            self._durables.check_is_its(client, held)
+            durable = held
         if durable is not None:
-            command.destination, command.selector = durable.subscribed, durable.selector_text
-            command.no_local = durable.is_no_local
+            found = command.found
+            found.destination, found.selector = durable.subscribed, durable.selector_text
+            found.no_local = durable.is_no_local
         client.send_receipt(command.receipt)
 
     def _end_durable(self, client: Client, command: Unsubscribe, name: str) -> Work[None]:

@@ -72,7 +72,7 @@ class ControlLinks:
         except AmqpError as error:
             if delivery.is_settled or not link.takes_rejected:
                 raise AmqpError(error.condition, error.text, Scope.LINK) from None
-            self._deliveries.reject(delivery.delivery_id, Rejected(Error(error.condition, error.text)))
+            self._deliveries.answer(link, delivery.delivery_id, Rejected(Error(error.condition, error.text)))
             self._deliveries.top_up(link)
 
     def _declare(self, link: InLink, delivery: Partial, declare: Declare, commands: list[Command]) -> None:
@@ -131,7 +131,6 @@ class ControlLinks:
         if not delivery.is_settled and link.takes_rejected:
             self._answer(link, delivery, Rejected(error_of(error)))
             return
-        self._deliveries.answered(link)
         if link.presettled is not None:
             link.presettled.failed(error)
 

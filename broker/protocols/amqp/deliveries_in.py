@@ -22,7 +22,15 @@ from tandemmq.broker.protocols.amqp.errors import (
 from tandemmq.broker.protocols.amqp.incoming import Incoming
 from tandemmq.broker.protocols.amqp.links import CREDIT, CREDIT_LOW, InLink, Partial
 from tandemmq.broker.protocols.amqp.outcomes import error_of
-from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Accepted, Composite, Error, Rejected, TransactionalState
+from tandemmq.broker.protocols.amqp.schema import (
+    UINT_MAX,
+    Accepted,
+    Composite,
+    Disposition,
+    Error,
+    Rejected,
+    TransactionalState,
+)
 from tandemmq.broker.protocols.amqp.transactions import Transaction
 
 _ACCEPTED: Final = Accepted()
@@ -62,6 +70,7 @@ class DeliveriesIn:
                 raise AmqpError(TRANSFER_LIMIT, "the link has no credit for this message", Scope.LINK)
             link.partial = delivery = Partial(transfer.delivery_id, transfer.message_format or 0, False)
         delivery.is_settled = delivery.is_settled or transfer.settled is True
+        delivery.is_resumed = delivery.is_resumed or transfer.resume
         if isinstance(transfer.state, TransactionalState):
             delivery.transaction_id = transfer.state.txn_id
         if not transfer.aborted:
@@ -85,7 +94,9 @@ class DeliveriesIn:
         self.drop_partial(link)
         link.credit -= 1
         link.delivery_count = (link.delivery_count + 1) & UINT_MAX
-        if transfer.aborted:
+        if transfer.aborted or delivery.is_resumed:
+            # The broker keeps no unsettled deliveries of a link that was detached, and must ignore such (AMQP 1.0,
+            # 2.7.5, resume): its attach has told the client, who sends the message as a new delivery.
             self.top_up(link)
             return None
         return delivery
@@ -105,17 +116,13 @@ class DeliveriesIn:
             # The message is damaged, and not the link: its client learns it by the outcome.
             if delivery.is_settled:
                 raise AmqpError(error.condition, error.text, Scope.LINK) from None
-            self.reject(delivery.delivery_id, _rejected(Error(error.condition, error.text), transaction))
+            self.answer(link, delivery.delivery_id, _rejected(Error(error.condition, error.text), transaction))
             self.top_up(link)
             return
         name = None if transaction is None else transaction.name
-        if delivery.is_settled:
-            commands.append(Send(message, name, link.presettled, incoming.translate))
-            self.top_up(link)
-            return
         # prove: amqp-accepts-after-the-store "link.unanswered += 1" -> "self.stored(Sent(self, link, 0, None))"
         link.unanswered += 1
-        receipt = Sent(self, link, delivery.delivery_id, transaction)
+        receipt = link.presettled if delivery.is_settled else Sent(self, link, delivery.delivery_id, transaction)
         commands.append(Send(message, name, receipt, incoming.translate))
 
     def drop_partial(self, link: InLink) -> None:
@@ -129,19 +136,22 @@ class DeliveriesIn:
         endpoint, transaction = self._endpoint, sent.transaction
         if not endpoint.is_ending:
             state = _ACCEPTED if transaction is None else transaction.accepted
-            endpoint.connection.accept(endpoint.number, sent.delivery_id, state)
+            if sent.link.is_second:
+                self.answer(sent.link, sent.delivery_id, state)
+            else:
+                endpoint.connection.accept(endpoint.number, sent.delivery_id, state)
         self.answered(sent.link)
 
     def not_stored(self, sent: Sent, error: ClientError) -> None:
         """Reject a message of the client."""
         if not self._endpoint.is_ending:
-            self.reject(sent.delivery_id, _rejected(error_of(error), sent.transaction))
+            self.answer(sent.link, sent.delivery_id, _rejected(error_of(error), sent.transaction))
         self.answered(sent.link)
 
-    def reject(self, delivery_id: int, state: Composite) -> None:
-        """Settle a delivery of the client that was refused."""
-        endpoint = self._endpoint
-        endpoint.connection.settle(endpoint.number, delivery_id, delivery_id, state, is_receiver=True)
+    def answer(self, link: InLink, delivery_id: int, state: Composite) -> None:
+        """Give a delivery of the client its outcome, and settle it unless the client does that first."""
+        answer = Disposition(role=True, first=delivery_id, last=delivery_id, settled=not link.is_second, state=state)
+        self._endpoint.say(answer)
 
     def answered(self, link: InLink) -> None:
         """Note that one delivery less waits for its answer."""
@@ -163,7 +173,7 @@ class DeliveriesIn:
     def say_credit(self, link: InLink) -> None:
         """Write the flow of a link."""
         flow = self._endpoint.flow()
-        flow.handle = link.handle
+        flow.handle = link.own_handle
         flow.delivery_count = link.delivery_count
         flow.link_credit = link.credit
         self._endpoint.say(flow)

@@ -96,6 +96,8 @@ class DeliveriesOut:
         return Grant(link.id, link.granted, is_drain=link.is_draining, receipt=receipt)
 
     def _room(self, link: OutLink) -> int:
+        if link.subscription is not None and link.subscription.is_looked_up:
+            return 0
         waiting = link.waiting if link.is_settled else len(link.unsettled)
         return self._endpoint.connection.unsettled_max - waiting
 
@@ -124,7 +126,7 @@ class DeliveriesOut:
 
     def _flow_of(self, link: OutLink) -> Flow:
         flow = self._endpoint.flow()
-        flow.handle = link.handle
+        flow.handle = link.own_handle
         flow.delivery_count = link.delivery_count
         flow.link_credit = max(link.remaining, 0)
         flow.available = 0
@@ -139,7 +141,7 @@ class DeliveriesOut:
         id = self._next_delivery_id
         self._next_delivery_id = (id + 1) & UINT_MAX
         transfer = schema.Transfer(
-            handle=link.handle,
+            handle=link.own_handle,
             delivery_id=id,
             delivery_tag=tag.to_bytes(8, "big"),
             message_format=message_format,

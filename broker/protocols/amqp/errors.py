@@ -24,6 +24,7 @@ HANDLE_IN_USE: Final = "amqp:session:handle-in-use"
 UNATTACHED_HANDLE: Final = "amqp:session:unattached-handle"
 TRANSFER_LIMIT: Final = "amqp:link:transfer-limit-exceeded"
 MESSAGE_SIZE: Final = "amqp:link:message-size-exceeded"
+LINK_STOLEN: Final = "amqp:link:stolen"
 UNKNOWN_TRANSACTION: Final = "amqp:transaction:unknown-id"
 ROLLED_BACK: Final = "amqp:transaction:rollback"
 

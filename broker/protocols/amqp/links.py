@@ -12,6 +12,8 @@ from io import BytesIO
 from typing import Any, Final
 
 from tandemmq.broker.core.commands import ClientError
+from tandemmq.broker.protocols.amqp.schema import Attach
+from tandemmq.broker.protocols.amqp.subscriptions import Subscription
 from tandemmq.store.records.message import Destination
 
 # Credit of a client that sends: it is topped up when what is left, with what is not answered, is this or less. The
@@ -45,6 +47,7 @@ class Partial:
     delivery_id: int
     message_format: int
     is_settled: bool
+    is_resumed: bool = False
     transaction_id: bytes | None = None
     content: BytesIO | None = None  # of more than one frame
     size: int = 0
@@ -54,25 +57,32 @@ class Partial:
 @dataclass(slots=True, eq=False, repr=False)
 class InLink:
     """A client that sends. ``id`` is its producer's; ``destination`` None: each message names its own; ``credit``:
-    messages that it may still send; ``unanswered``: those that the broker has not settled; ``is_over``: nothing more is
-    taken from it; ``temporary``: the destination that was made for it. ``is_control``: it declares transactions;
-    ``takes_rejected``: an outcome can tell its client that a request was refused."""
+    messages that it may still send; ``unanswered``: those that the broker has not settled, or not stored; ``is_over``:
+    nothing more is taken from it; ``temporary``: the destination that was made for it. ``is_control``: it declares
+    transactions; ``takes_rejected``: an outcome can tell its client that a request was refused. ``is_second``: its
+    client settles after the broker has given an outcome (receiver settle mode second).
+
+    Of both kinds: ``handle`` is the client's, ``own_handle`` this side's; ``pending`` is the attach of the client until
+    it is answered; ``refused``: an error of which the client, that has detached the link, learns with the answer."""
 
     name: str
     handle: int
     id: str
     destination: Destination | None
     _: KW_ONLY
+    own_handle: int
+    is_second: bool = False
     message_bytes_max: int
     is_control: bool = False
     takes_rejected: bool = True
     credit: int = 0
     delivery_count: int = 0
     unanswered: int = 0
-    is_attached: bool = False
+    pending: Attach | None = None
     is_over: bool = False
     temporary: Destination | None = None
     partial: Partial | None = None
+    refused: ClientError | None = None
     presettled: Waiting | None = None  # receipt of its presettled messages
     on_idle: Callable[[], None] | None = None  # called when nothing is unanswered
 
@@ -83,13 +93,16 @@ class OutLink:
 
     ``tag``: of the last delivery that the engine made; ``granted``: the tag up to which it may; ``remaining``: credit
     of the client for deliveries after ``tag``; ``delivery_count``: as both sides count; ``unsettled``: deliveries that
-    wait for the client; ``seen``: the last tag that it settled, or that was written presettled.
+    wait for the client; ``seen``: the last tag that it settled, or that was written presettled. ``subscription`` None:
+    a plain one, or a queue's.
     """
 
     name: str
     handle: int
     id: str
     _: KW_ONLY
+    own_handle: int
+    subscription: Subscription | None = None
     is_settled: bool = False
     temporary: Destination | None = None
     default_outcome: Any = None
@@ -106,5 +119,6 @@ class OutLink:
     is_draining: bool = False
     asked: int = 0  # grants whose receipt answers a drain
     is_drained: bool = False  # the engine has no more; what waits for the window comes before the answer
-    is_attached: bool = False
+    pending: Attach | None = None
+    refused: ClientError | None = None
     is_over: bool = False

@@ -22,6 +22,8 @@ IDLE_MS_MIN: Final = 200
 # Limit of the brokers that an open names.
 BROKERS_MAX: Final = 100
 ANONYMOUS_RELAY: Final = Symbol("ANONYMOUS-RELAY")
+SHARED_SUBS: Final = Symbol("SHARED-SUBS")
+DELAYED_DELIVERY: Final = Symbol("DELAYED_DELIVERY")
 # Enforcing Connection Uniqueness 1.0: one connection for each container-id.
 SOLE_CONNECTION: Final = Symbol("sole-connection-for-container")
 _POLICY: Final = Symbol("sole-connection-enforcement-policy")
@@ -84,7 +86,9 @@ def connect_of(
 
 def answer_to(connect: Connect, limits: AmqpLimits) -> schema.Open:
     """Return the broker's open for a client that it has admitted."""
-    capabilities = (ANONYMOUS_RELAY,) if connect.client_id is None else (ANONYMOUS_RELAY, SOLE_CONNECTION)
+    capabilities: tuple[Symbol, ...] = (ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS)
+    if connect.client_id is not None:
+        capabilities += (SOLE_CONNECTION,)
     brokers = [_broker(each) for each in limits.failover_uris[:BROKERS_MAX]]
     return _open(limits, capabilities, {_BROKERS: brokers} if brokers else {})
 

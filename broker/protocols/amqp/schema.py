@@ -16,6 +16,7 @@ from tandemmq.broker.protocols.amqp.types import Described, Symbol
 
 UINT_MAX: Final = 0xFFFFFFFF
 SESSION_END: Final = Symbol("session-end")
+NEVER: Final = Symbol("never")
 
 
 class Kind(Enum):

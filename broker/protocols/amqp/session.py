@@ -32,7 +32,7 @@ from tandemmq.broker.core.commands import (
     forget_frames,
 )
 from tandemmq.broker.protocols.amqp import frames, sasl, schema
-from tandemmq.broker.protocols.amqp.channel import HANDLE_MAX, Channel
+from tandemmq.broker.protocols.amqp.channel import Channel
 from tandemmq.broker.protocols.amqp.codec import read_composite
 from tandemmq.broker.protocols.amqp.deliveries_in import Sent
 from tandemmq.broker.protocols.amqp.endpoint import WINDOW
@@ -46,6 +46,8 @@ from tandemmq.broker.protocols.amqp.errors import (
     Scope,
 )
 from tandemmq.broker.protocols.amqp.frames import FRAME_BYTES_MIN, OF_SASL, Frame, FrameCutter
+from tandemmq.broker.protocols.amqp.link_ends import LinkEnds
+from tandemmq.broker.protocols.amqp.link_table import HANDLE_MAX, Link
 from tandemmq.broker.protocols.amqp.links import OutLink, Waiting
 from tandemmq.broker.protocols.amqp.opening import (
     CHANNEL_MAX,
@@ -80,6 +82,7 @@ SCANNED_MAX: Final = 4_096
 # Memory of a session, and of a link, beside what the engine counts.
 SESSION_BYTES: Final = 2_000
 LINK_BYTES: Final = 1_500
+CHARACTER_BYTES: Final = 4  # of the name of a link
 
 
 class State(Enum):
@@ -121,7 +124,11 @@ class AmqpSession(AmqpOutput):
         self.unsettled_max = limits.unsettled_max
         self.partial_bytes = 0
         self.transactions = Transactions()
+        self.container_id = ""
+        self.has_client_id = False
+        self.by_name: dict[tuple[str, bool], tuple[LinkEnds, Link]] = {}
         self.links = 0
+        self._name_characters = 0
         self._state = self._ended_in = State.SASL_HEADER
         self._is_opened = False  # our open was written
         self._is_closed = False  # our close was written
@@ -316,6 +323,7 @@ class AmqpSession(AmqpOutput):
         self.receive_interval_ms = self.limits.idle_ms // 2
         done = Waiting(lambda: None, self._not_opened)
         command = connect_of(opened, self.limits, self._login, done, is_logged_in=self._has_sasl)
+        self.container_id, self.has_client_id = opened.container_id, command.client_id is not None
         self._state = State.CONNECTING
         commands.append(command)
 
@@ -409,7 +417,7 @@ class AmqpSession(AmqpOutput):
         self.say(number, schema.End())
         self._go_on()
 
-    # ---- what a session uses (channel.LinksConnected)
+    # ---- what a session uses (channel.ChannelConnected)
 
     def next_id(self) -> str:
         self._last_id += 1
@@ -451,16 +459,18 @@ class AmqpSession(AmqpOutput):
         if link.written:  # it may be in the list several times
             commands.append(acknowledged(link))
 
-    def count_links(self, count: int, commands: list[Command]) -> None:
+    def count_links(self, count: int, name_characters: int, commands: list[Command]) -> None:
         if count > 0 and self.links + count > LINKS_MAX:
             raise AmqpError(RESOURCE_LIMIT, f"a connection has {LINKS_MAX} links at most", Scope.LINK)
         self.links += count
+        self._name_characters += name_characters
         if count > 0:
             self._count_state(commands)
 
     def _count_state(self, commands: list[Command]) -> None:
         """Count the memory of sessions and links, at its peak."""
-        needed = len(self._channels) * SESSION_BYTES + self.links * LINK_BYTES
+        names = self._name_characters * CHARACTER_BYTES
+        needed = len(self._channels) * SESSION_BYTES + self.links * LINK_BYTES + names
         if needed > self._held_bytes:
             receipt = Waiting(lambda: None, self._no_room)
             commands.append(Hold(needed - self._held_bytes, receipt))
@@ -532,7 +542,7 @@ class AmqpSession(AmqpOutput):
         """Detach the link."""
         entry = self._out_links.get(subscription_id)
         if entry is not None:
-            entry[1].consumer_closed(entry[0], error)
+            entry[1].ends.consumer_closed(entry[0], error)
 
     def prepared(self, receipt: Any, is_read_only: bool) -> None:
         raise AssertionError("no AMQP client prepares a transaction")
@@ -547,6 +557,8 @@ class AmqpSession(AmqpOutput):
             receipt.deliveries.not_stored(receipt, error)
         elif isinstance(receipt, Waiting):
             receipt.failed(error)
+        elif self._state is State.CONNECTED and receipt is None and not error.is_fatal:
+            pass  # an outcome or credit came behind the end of its subscription, of which the client knows
         elif self._reached in _HEADERS:
             if not self._is_closed:
                 self._is_closed = True
@@ -579,6 +591,7 @@ class AmqpSession(AmqpOutput):
         self._state = State.OVER
         self._channels.clear()
         self._out_links.clear()
+        self.by_name.clear()
         self.has_more = False
         self._cutter = FrameCutter()
         self.partial_bytes = 0

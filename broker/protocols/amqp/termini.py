@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tandemmq.broker.core.commands import FoundDurable
 from tandemmq.broker.protocols.amqp.addresses import address_of, destination_of
 from tandemmq.broker.protocols.amqp.codec import code_of
-from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT, AmqpError, Scope, not_implemented
+from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT, AmqpError, Scope
 from tandemmq.broker.protocols.amqp.links import InLink
 from tandemmq.broker.protocols.amqp.schema import (
+    NEVER,
+    SESSION_END,
     Accepted,
     Attach,
     Coordinator,
@@ -20,6 +23,7 @@ from tandemmq.broker.protocols.amqp.schema import (
     Source,
     Target,
 )
+from tandemmq.broker.protocols.amqp.subscriptions import GLOBAL, SHARED, Subscription
 from tandemmq.broker.protocols.amqp.types import Described, Symbol, ULong
 from tandemmq.store.records.message import Destination, DestinationKind
 
@@ -30,6 +34,10 @@ _NO_LOCAL: Final = "apache.org:no-local-filter:list"
 _SELECTOR_CODE: Final = 0x0000468C00000004
 _NO_LOCAL_CODE: Final = 0x0000468C00000003
 _COPY: Final = "copy"
+# Receiver settle modes.
+FIRST: Final = 0
+SECOND: Final = 1
+UNSETTLED_STATE: Final = 2  # of terminus-durability
 # Capabilities of a terminus (AMQP JMS Mapping).
 _TEMPORARY_TOPIC: Final = "temporary-topic"
 _CAPABILITIES: Final = {
@@ -61,9 +69,6 @@ def check_attach(attach: Attach) -> None:
         raise AmqpError(RESOURCE_LIMIT, text, Scope.LINK)
     if attach.role and isinstance(attach.target, Coordinator):
         raise AmqpError(INVALID_FIELD, "a client that receives has no coordinator as its target", Scope.LINK)
-    terminus = attach.source if attach.role else attach.target
-    if attach.role and terminus is None:
-        raise not_implemented("the look-up of a subscription")
 
 
 def temporary_of(attach: Attach, next_name: Callable[[], str]) -> Destination | None:
@@ -98,11 +103,9 @@ def reading_of(attach: Attach, temporary: Destination | None) -> Reading:
     source = attach.source
     if not isinstance(source, Source):
         raise AmqpError(INVALID_FIELD, "the source of the link is not a source", Scope.LINK)
+    if source.durable > UNSETTLED_STATE:
+        raise AmqpError(INVALID_FIELD, f"terminus-durability is {UNSETTLED_STATE} at most", Scope.LINK)
     destination = temporary or destination_of(source.address, source.capabilities)
-    if "shared" in source.capabilities:
-        raise not_implemented("shared subscriptions")
-    if destination.is_topic and source.durable:
-        raise not_implemented("durable subscriptions")
     is_browser = source.distribution_mode == _COPY and not destination.is_topic
     selector: str | None = None
     no_local = False
@@ -123,20 +126,49 @@ def reading_of(attach: Attach, temporary: Destination | None) -> Reading:
     return Reading(destination, selector, no_local, is_browser, kept or None)
 
 
-def answered_source(attach: Attach, reading: Reading, temporary: Destination | None) -> Source:
+def answered_source(
+    attach: Attach, reading: Reading, temporary: Destination | None, subscription: Subscription | None
+) -> Source:
     """Return the source as it is served."""
     source = attach.source
     assert isinstance(source, Source), "reading_of checks it"
+    is_durable = subscription is not None and subscription.is_durable
     return Source(
         address=source.address if temporary is None else address_of(temporary),
+        durable=source.durable if is_durable else 0,
+        expiry_policy=NEVER if is_durable else SESSION_END,
         dynamic=temporary is not None,
         dynamic_node_properties=None if temporary is None else _DELETED_ON_CLOSE,
         distribution_mode=_COPY if reading.is_browser else None,
         filter=reading.filter,
         default_outcome=plain_outcome(source.default_outcome),
         outcomes=source.outcomes,
-        capabilities=(_CAPABILITIES[reading.destination.kind],),
+        capabilities=_capabilities_of(reading.destination, subscription),
     )
+
+
+def found_source(found: FoundDurable, subscription: Subscription) -> Source:
+    """Return the source of a durable subscription that was looked up."""
+    filter: dict[Any, Any] = {}
+    if found.selector is not None:
+        filter[Symbol("jms-selector")] = Described(Symbol(_SELECTOR), found.selector)
+    if found.no_local:
+        filter[Symbol("no-local")] = Described(Symbol(_NO_LOCAL), [])
+    destination = found.destination
+    return Source(
+        address=None if destination is None else address_of(destination),
+        durable=UNSETTLED_STATE,
+        expiry_policy=NEVER,
+        filter=filter or None,
+        capabilities=() if destination is None else _capabilities_of(destination, subscription),
+    )
+
+
+def _capabilities_of(destination: Destination, subscription: Subscription | None) -> tuple[str, ...]:
+    kind = _CAPABILITIES[destination.kind]
+    if subscription is None or not subscription.is_shared:
+        return (kind,)
+    return (kind, SHARED, GLOBAL) if subscription.is_global else (kind, SHARED)
 
 
 def answered_target(attach: Attach, link: InLink) -> Target:
@@ -152,6 +184,40 @@ def answered_target(attach: Attach, link: InLink) -> Target:
         dynamic_node_properties=_DELETED_ON_CLOSE if is_made else None,
         capabilities=(_CAPABILITIES[destination.kind],),
     )
+
+
+def answer_to(
+    attach: Attach,
+    own_handle: int,
+    source: Source | None,
+    target: Target | Coordinator | None,
+    message_bytes_max: int | None = None,
+) -> Attach:
+    """Return the answer to an attach, with these termini. It has no map of unsettled deliveries: those of a former
+    attach are unknown."""
+    return Attach(
+        name=attach.name,
+        handle=own_handle,
+        role=not attach.role,
+        snd_settle_mode=attach.snd_settle_mode,
+        rcv_settle_mode=rcv_settle_mode_of(attach),
+        source=source,
+        target=target,
+        initial_delivery_count=0 if attach.role else None,
+        max_message_size=message_bytes_max,
+    )
+
+
+def refusal_of(attach: Attach, own_handle: int) -> Attach:
+    """Return the answer to an attach that is refused: without the terminus of this side."""
+    is_sender = attach.role
+    source = None if is_sender else plain_source(attach.source)
+    return answer_to(attach, own_handle, source, plain_target(attach.target) if is_sender else None)
+
+
+def rcv_settle_mode_of(attach: Attach) -> int:
+    """Return the receiver settle mode that is served: a coordinator has one."""
+    return SECOND if attach.rcv_settle_mode == SECOND and not isinstance(attach.target, Coordinator) else FIRST
 
 
 def plain_source(source: Any) -> Source | None:

@@ -127,7 +127,7 @@ class AmqpWire(Wire):
     def sender(self, address: Any = "orders", *, handle: int = 0, channel: int = 0, **fields: Any) -> list[Any]:
         """Attach a link that sends; return the answers."""
         attach = schema.Attach(
-            name=f"s{handle}",
+            name=fields.pop("name", f"s{handle}.{channel}"),
             handle=handle,
             role=False,
             source=schema.Source(),
@@ -145,11 +145,14 @@ class AmqpWire(Wire):
         channel: int = 0,
         credit: int | None = None,
         mode: int = 2,
+        rcv_settle_mode: int = 0,
+        name: str | None = None,
         **source: Any,
     ) -> list[Any]:
         """Attach a link that receives, and grant it credit; return the answers."""
         attach = schema.Attach(
-            name=f"r{handle}",
+            name=name or f"r{handle}.{channel}",
+            rcv_settle_mode=rcv_settle_mode,
             handle=handle,
             role=True,
             snd_settle_mode=mode,

@@ -16,7 +16,7 @@ from tandemmq.broker.protocols.amqp.frames import frame_of
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Composite
 from tandemmq.broker.protocols.amqp.session import AmqpSession
 from tandemmq.broker.protocols.amqp.types import Described, Symbol
-from tests.support.broker.amqp_wire import LIMITS, AmqpWire, header, value
+from tests.support.broker.amqp_wire import LIMITS, AmqpWire, header, selector, value
 from tests.support.prove import SEED, rounds
 from tests.unit.broker.engine.conftest import ORDERS, Harness
 from tests.unit.broker.protocols.amqp.conftest import Make
@@ -32,6 +32,8 @@ STATES = (
 
 
 ADDRESSES = ("orders", "topic://prices", "queue://a,topic://b", "", "temp-queue://x", "a.*", "topic://>")
+NAMES = ("a", "b", "a|2", "|", "")
+CAPABILITIES = ((), ("shared",), ("shared", "global"), ("global", "x"))
 PAYLOADS = (b"", value("x"), header(durable=True, ttl=1) + value([1]), b"\0\x53", value("y" * 900))
 
 
@@ -53,9 +55,15 @@ def any_frame(dice: random.Random) -> tuple[Composite, bytes]:
         address = dice.choice(ADDRESSES)
         role = flag()
         browser, coordinator = schema.Source(address="orders", distribution_mode="copy"), schema.Coordinator()
+        plain = schema.Source(address=address)
+        kept = schema.Source(
+            address="topic://prices", durable=dice.choice((0, 1, 2, 9)), capabilities=dice.choice(CAPABILITIES),
+            filter=dice.choice((None, selector("a = 1"))),
+        )  # fmt: skip
         return schema.Attach(
-            name=dice.choice("abc"), handle=handle, role=role, snd_settle_mode=dice.randrange(4),
-            source=dice.choice((None, schema.Source(dynamic=True), browser, schema.Source(address=address))),
+            name=dice.choice(NAMES), handle=handle, role=role, snd_settle_mode=dice.randrange(4),
+            rcv_settle_mode=dice.randrange(3), desired_capabilities=dice.choice(CAPABILITIES),
+            source=dice.choice((None, schema.Source(dynamic=True), browser, plain, kept)),
             target=dice.choice((None, schema.Target(dynamic=True), schema.Target(address=address), coordinator)),
             initial_delivery_count=maybe(),
         ), b""  # fmt: skip
@@ -69,7 +77,7 @@ def any_frame(dice: random.Random) -> tuple[Composite, bytes]:
     if kind in (4, 5):
         transfer = schema.Transfer(
             handle=handle, delivery_id=maybe(), delivery_tag=b"t", settled=flag(), more=flag(), aborted=flag(),
-            message_format=maybe(),
+            message_format=maybe(), resume=flag(),
         )  # fmt: skip
         return transfer, dice.choice(PAYLOADS)
     if kind == 6:
@@ -89,7 +97,7 @@ def test_any_frames_hurt_no_other_client(harness: Harness, come: Make) -> None:
     wire: AmqpWire | None = None
     for number in range(FRAMES):
         if wire is None or wire.is_closed:
-            wire = come(f"c{number}", window=dice.choice((0, 1, 1 << 20)))
+            wire = come(f"c{number % 3}", window=dice.choice((0, 1, 1 << 20)))
         performative, payload = any_frame(dice)
         data = frame_of(dice.choice((0, 0, 0, 0, 1)), write_composite(performative) + payload)
         wire.receive(data if dice.random() < 0.97 else data[:4] + bytes((dice.randrange(256),)) + data[5:])

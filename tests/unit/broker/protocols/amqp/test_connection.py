@@ -25,7 +25,14 @@ from tandemmq.broker.protocols.amqp.errors import (
     ConnectionFailure,
 )
 from tandemmq.broker.protocols.amqp.frames import frame_of
-from tandemmq.broker.protocols.amqp.opening import ANONYMOUS_RELAY, CHANNEL_MAX, SOLE_CONNECTION, AmqpLimits
+from tandemmq.broker.protocols.amqp.opening import (
+    ANONYMOUS_RELAY,
+    CHANNEL_MAX,
+    DELAYED_DELIVERY,
+    SHARED_SUBS,
+    SOLE_CONNECTION,
+    AmqpLimits,
+)
 from tandemmq.broker.protocols.amqp.session import LINKS_MAX, WAITING_BYTES_MAX, AmqpSession
 from tandemmq.broker.protocols.amqp.types import Symbol, UInt
 from tests.support.broker.amqp_wire import LIMITS, AmqpWire, Pieces, header, value
@@ -248,8 +255,8 @@ def test_frames_behind_a_refused_open_are_not_carried_out(make: Make) -> None:
 
 def test_a_container_id_is_unique_if_its_client_wants_that(make: Make) -> None:
     first = make().connect("one", desired_capabilities=(SOLE_CONNECTION, "other"))
-    assert first.offered_capabilities == (ANONYMOUS_RELAY, SOLE_CONNECTION)
-    assert make().connect("one").offered_capabilities == (ANONYMOUS_RELAY,)
+    assert first.offered_capabilities == (ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS, SOLE_CONNECTION)
+    assert make().connect("one").offered_capabilities == (ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS)
     wire = make()
     wire.log_in()
     opened, close = wire.open("one", desired_capabilities=(SOLE_CONNECTION,))
@@ -267,7 +274,7 @@ def test_a_client_may_close_its_former_connection(make: Make) -> None:
     former = make()
     former.connect("one", desired_capabilities=(SOLE_CONNECTION,))
     opened = make().connect("one", **CLOSE_EXISTING)
-    assert opened.offered_capabilities == (ANONYMOUS_RELAY, SOLE_CONNECTION)
+    assert opened.offered_capabilities == (ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS, SOLE_CONNECTION)
     (close,) = former.all_of(schema.Close)
     assert isinstance(close.error, schema.Error)
     assert (close.error.condition, close.error.info) == ("amqp:resource-locked", {"sole-connection-enforcement": True})

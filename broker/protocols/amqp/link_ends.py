@@ -1,0 +1,224 @@
+"""Ends of the links of one AMQP session: by their client, by its mistake, by another link of their name, or by the
+broker. Pure.
+
+An answer to a detach comes behind all that the link did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from tandemmq.broker.core.commands import (
+    ClientError,
+    Command,
+    ErrorKind,
+    RemoveDestination,
+    RemoveProducer,
+    Unsubscribe,
+)
+from tandemmq.broker.protocols.amqp import schema
+from tandemmq.broker.protocols.amqp.control_links import ControlLinks
+from tandemmq.broker.protocols.amqp.deliveries_in import DeliveriesIn
+from tandemmq.broker.protocols.amqp.deliveries_out import DeliveriesOut
+from tandemmq.broker.protocols.amqp.endpoint import Connected, Endpoint
+from tandemmq.broker.protocols.amqp.errors import LINK_STOLEN
+from tandemmq.broker.protocols.amqp.link_table import Link, LinkTable
+from tandemmq.broker.protocols.amqp.links import InLink, OutLink, Waiting
+from tandemmq.broker.protocols.amqp.outcomes import acknowledged, error_of
+from tandemmq.broker.protocols.amqp.schema import Error
+from tandemmq.broker.protocols.amqp.subscriptions import Subscription, end, find, reason_of
+from tandemmq.broker.protocols.amqp.termini import refusal_of
+from tandemmq.store.records.message import Destination
+
+
+class LinksConnected(Connected, Protocol):
+    """Part of a connection that the links of a session use."""
+
+    by_name: dict[tuple[str, bool], tuple[LinkEnds, Link]]  # links by name; True: of clients that receive
+
+    def leave(self, link: OutLink) -> None: ...
+
+    def count_links(self, count: int, name_characters: int, commands: list[Command]) -> None:
+        """Count more or fewer links, with the characters of their names. Raises AmqpError if there are too many."""
+
+
+class LinkEnds:
+    """Ends the links of one session."""
+
+    __slots__ = ("_connection", "_control_links", "_deliveries_in", "_deliveries_out", "_endpoint", "_links")
+
+    def __init__(
+        self,
+        connection: LinksConnected,
+        endpoint: Endpoint,
+        links: LinkTable,
+        deliveries_in: DeliveriesIn,
+        deliveries_out: DeliveriesOut,
+        control_links: ControlLinks,
+    ) -> None:
+        self._connection = connection
+        self._endpoint = endpoint
+        self._links = links
+        self._deliveries_in = deliveries_in
+        self._deliveries_out = deliveries_out
+        self._control_links = control_links
+
+    def refuse(self, attach: schema.Attach, own_handle: int, error: Error | None) -> None:
+        """Answer an attach that is refused: without the terminus of this side, and then a detach with the reason (None:
+        the detach comes from elsewhere)."""
+        self._endpoint.say(refusal_of(attach, own_handle))
+        if error is not None:
+            self._leave(attach.handle, own_handle, error)
+
+    def not_attached(self, link: Link, error: ClientError) -> None:
+        """Answer an attach that the engine refused. If the client has detached it meanwhile, the detach follows."""
+        is_detached = not self._forget(link)
+        if link.temporary is not None:
+            self._remove(link.temporary)
+        attach, link.pending = link.pending, None
+        if attach is not None and not self._endpoint.is_ending:
+            link.refused = error
+            reason = reason_of(error, subscription_of(link))
+            self.refuse(attach, link.own_handle, None if is_detached else reason)
+
+    def _leave(self, handle: int, own_handle: int, error: Error) -> None:
+        """Detach a link at once. The client detaches it later."""
+        self._links.leave(handle)
+        self._links.free_handle(own_handle)
+        self._endpoint.say(schema.Detach(own_handle, True, error))
+
+    def _forget(self, link: Link) -> bool:
+        """Forget a link that is over; return False if that happened already."""
+        link.is_over = True
+        if not self._links.remove(link):
+            return False
+        connection = self._connection
+        key = link.name, isinstance(link, OutLink)
+        if connection.by_name.get(key, (None, None))[1] is link:
+            del connection.by_name[key]
+        if isinstance(link, InLink):
+            self._deliveries_in.drop_partial(link)
+        else:
+            connection.leave(link)
+            self._deliveries_out.forget(link)
+        connection.count_links(-1, -len(link.name), [])
+        return True
+
+    def detached(self, link: Link, detach: schema.Detach, commands: list[Command]) -> None:
+        """End a link that its client detached."""
+        answer = schema.Detach(link.own_handle, detach.closed)
+        if link.temporary is None:
+            self.end(link, commands, answer)
+            return
+        self.end(link, commands, None, removes=False)
+        self._endpoint.owe()
+        removed = partial(self._ended, link, answer)
+        commands.append(RemoveDestination(link.temporary, Waiting(partial(removed, None), removed)))
+
+    def end(self, link: Link, commands: list[Command], answer: schema.Detach | None, *, removes: bool = True) -> None:
+        """End a link for the broker, and write ``answer`` when all that it did holds. ``removes``: also its temporary
+        destination, as far as that has no other consumers."""
+        self._forget(link)
+        self._endpoint.owe()
+        if removes and link.temporary is not None:
+            self._remove(link.temporary)
+        ended = partial(self._ended, link, answer)
+        if isinstance(link, OutLink):
+            if link.written:
+                commands.append(acknowledged(link))
+            # prove: amqp-errors-end-no-durable "answer.error is None" -> "True"
+            is_closed = answer is not None and answer.closed and answer.error is None
+            commands.append(_end_of(link, ended, is_closed=is_closed))
+        elif link.is_control:
+            self._control_links.end(link, commands)
+            self._producer_removed(link, ended)
+        else:
+            removed = partial(self._producer_removed, link, ended)
+            commands.append(RemoveProducer(link.id, Waiting(removed, lambda error: removed())))
+
+    def _producer_removed(self, link: InLink, ended: Callable[[ClientError | None], None]) -> None:
+        """End a link of a client that sends, behind the answers to its attach and to its messages."""
+        if link.unanswered:  # prove: amqp-detach-waits-for-outcomes "link.unanswered" -> "False"
+            link.on_idle = partial(ended, None)
+        else:
+            ended(None)
+
+    def _ended(self, link: Link, answer: schema.Detach | None, error: ClientError | None) -> None:
+        """Write the answer to a detach, with what went wrong meanwhile."""
+        if answer is not None:
+            self._links.free_handle(link.own_handle)
+            error = link.refused or error
+            if error is not None and answer.error is None:
+                answer.error = reason_of(error, subscription_of(link))
+        self._endpoint.finish(answer)
+
+    def _remove(self, temporary: Destination) -> None:
+        """Have a temporary destination deleted; if it has other consumers, it ends with the connection."""
+        self._connection.ask(RemoveDestination(temporary, Waiting(_nothing, lambda error: None)))
+
+    def fail(self, link: Link, error: Error, commands: list[Command]) -> None:
+        """Detach a link because of its client's mistake."""
+        self._links.leave(link.handle)
+        self.end(link, commands, schema.Detach(link.own_handle, True, error))
+
+    def steal(self, link: Link, commands: list[Command]) -> None:
+        """End a link whose client attaches one of the same name (AMQP 1.0, 2.6.1)."""
+        self.end(link, commands, None)
+        self._drop(link, Error(LINK_STOLEN, "the link was attached again"))
+
+    def consumer_closed(self, link: OutLink, error: ClientError) -> None:
+        """Detach a link whose subscription the broker ended."""
+        link.written = 0  # the engine knows no delivery of it any more
+        if self._forget(link):
+            self._drop(link, reason_of(error, None))
+
+    def _drop(self, link: Link, error: Error) -> None:
+        """Detach a link that is over at once, whether its attach was answered or not."""
+        attach, link.pending = link.pending, None
+        if self._endpoint.is_ending:
+            return
+        if attach is None:
+            self._leave(link.handle, link.own_handle, error)
+        else:
+            self.refuse(attach, link.own_handle, error)
+
+    def presettled_refused(self, link: InLink, error: ClientError) -> None:
+        """Detach a link, because a message of it that has no outcome was refused."""
+        if link.is_over:
+            link.refused = link.refused or error
+        elif not self._endpoint.is_ending:
+            commands: list[Command] = []
+            self.fail(link, error_of(error), commands)
+            for each in commands:
+                self._connection.ask(each)
+        self._deliveries_in.answered(link)
+
+
+def subscription_of(link: Link) -> Subscription | None:
+    return link.subscription if isinstance(link, OutLink) else None
+
+
+def _end_of(link: OutLink, ended: Callable[[ClientError | None], None], *, is_closed: bool) -> Command:
+    """Return the command for the end of a link of a client that receives. ``is_closed``: by its client, and a durable
+    subscription ends with it."""
+    subscription = link.subscription
+    done = partial(ended, None)
+    if subscription is None or not (is_closed or subscription.is_looked_up):
+        return Unsubscribe(link.id, seen=link.seen, receipt=Waiting(done, lambda error: done()))
+    if not is_closed:
+        # Changes nothing, but is answered behind the attach.
+        return find(subscription, Waiting(done, lambda error: done()))
+    if subscription.is_looked_up:
+        return end(subscription, None, None, Waiting(done, ended))
+    return end(subscription, link.id, link.seen, Waiting(done, partial(_not_deleted, subscription, ended)))
+
+
+def _not_deleted(subscription: Subscription, ended: Callable[[ClientError | None], None], error: ClientError) -> None:
+    """End a link whose subscription is left. One that others share ends with the last of them."""
+    ended(None if subscription.is_shared and error.kind is ErrorKind.STATE else error)
+
+
+def _nothing() -> None:
+    """Do nothing."""

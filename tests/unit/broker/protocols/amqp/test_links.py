@@ -1,0 +1,268 @@
+"""Names and handles of links, their settle modes, and what their ends tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.core.commands import ClientError, ErrorKind, Unsubscribe
+from tandemmq.broker.core.memory import Kind
+from tandemmq.broker.protocols.amqp import schema
+from tandemmq.broker.protocols.amqp.codec import write_composite
+from tandemmq.broker.protocols.amqp.errors import HANDLE_IN_USE, LINK_STOLEN, RESOURCE_LIMIT
+from tandemmq.broker.protocols.amqp.frames import frame_of
+from tandemmq.broker.protocols.amqp.schema import Accepted, Detach, Disposition, Flow, Released, Transfer
+from tandemmq.broker.protocols.amqp.session import CHARACTER_BYTES
+from tandemmq.broker.protocols.amqp.termini import NAME_CHARACTERS_MAX
+from tandemmq.store.records.message import BodyKind
+from tests.support.broker.amqp_wire import AmqpWire, value
+from tests.unit.broker.engine.conftest import ORDERS, Harness
+from tests.unit.broker.protocols.amqp.conftest import Make
+
+
+@pytest.fixture
+def five(harness: Harness) -> None:
+    """5 messages in the queue."""
+    harness.client().store(*range(5), body_kind=BodyKind.TEXT)
+
+
+def left(harness: Harness) -> list[str]:
+    """Return the messages that another consumer receives."""
+    return harness.client().subscribe("all", ORDERS).turn().bodies
+
+
+def answered(wire: AmqpWire, *performatives: Any, channel: int = 0) -> list[Any]:
+    return [each.performative for each in wire.say(*performatives, channel=channel)]
+
+
+# ---- names
+
+
+@pytest.mark.parametrize("channel", [0, 1])
+def test_a_receiver_that_is_attached_again_takes_the_link_over(come: Make, five: None, channel: int) -> None:
+    wire = come()
+    wire.begin(1)
+    wire.receiver(name="r", credit=2)
+    answers = wire.receiver(name="r", handle=5, channel=channel)
+    assert [type(each) for each in answers] == [Detach, schema.Attach]
+    assert (answers[0].handle, answers[0].closed, answers[0].error.condition) == (1, True, LINK_STOLEN)
+    assert not wire.say(Detach(1, True))
+    got = [each.delivery_id for each in wire.flow(5, 5, channel=channel)]
+    assert len(got) == 5, "what the former link held comes again"
+
+
+def test_a_sender_that_is_attached_again_takes_the_link_over(come: Make, harness: Harness) -> None:
+    wire = come()
+    wire.sender(name="s")
+    wire.send(value("a"))
+    answers = wire.sender(name="s", handle=5)
+    assert [type(each) for each in answers] == [Detach, schema.Attach, Flow]
+    assert answers[0].error.condition == LINK_STOLEN
+    assert not wire.send(value("b")), "the former link is over"
+    wire.send(value("c"), handle=5)
+    assert left(harness) == ["a", "c"]
+
+
+def test_a_link_that_is_not_attached_yet_is_taken_over_in_order(come: Make) -> None:
+    wire = come()
+    attaches = [
+        schema.Attach(name="r", handle=handle, role=True, source=schema.Source(address="q"), target=schema.Target())
+        for handle in (1, 2)
+    ]
+    answers = answered(wire, *attaches)
+    assert [type(each) for each in answers] == [schema.Attach, Detach, schema.Attach]
+    assert (answers[0].source, answers[1].error.condition, answers[2].source.address) == (None, LINK_STOLEN, "q")
+
+
+def test_links_of_both_directions_have_one_name(come: Make) -> None:
+    wire = come()
+    wire.sender(name="x")
+    (attach,) = wire.receiver(name="x")
+    assert attach.source.address == "orders"
+    (flow,) = wire.flow(0, None, echo=True)
+    assert flow.handle == 0
+    assert len(wire.flow(1, 0, echo=True)) == 1
+
+
+def test_connections_have_links_of_one_name(come: Make, five: None) -> None:
+    one, two = come(), come()
+    for wire in (one, two):
+        wire.receiver(name="r", credit=1)
+    assert len(one.flow(1, 2, delivery_count=1, next_incoming_id=1)) == 2
+    assert len(two.flow(1, 1, delivery_count=1, next_incoming_id=1)) == 1
+
+
+def test_a_name_is_free_when_its_link_has_ended(come: Make) -> None:
+    wire = come()
+    wire.begin(1)
+    wire.receiver(name="r", channel=1)
+    wire.say(schema.End(), channel=1)
+    assert len(wire.receiver(name="r")) == 1
+    wire.say(Detach(1, True))
+    assert len(wire.receiver(name="r")) == 1
+
+
+def test_names_count_in_memory(come: Make) -> None:
+    wire = come()
+    held = []
+    for handle, name in enumerate(("a", "b", "c" * NAME_CHARACTERS_MAX)):
+        wire.receiver(name=name, handle=handle)
+        held.append(wire.holder.by_kind[Kind.STATE])
+    one, two, three = held
+    assert (three - two) - (two - one) == (NAME_CHARACTERS_MAX - 1) * CHARACTER_BYTES
+
+
+# ---- handles
+
+
+def test_a_handle_is_used_again_before_its_detach_is_answered(come: Make, harness: Harness) -> None:
+    wire = come()
+    wire.sender(name="first")
+    transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"0")
+    attach = schema.Attach(
+        name="second", handle=0, role=False, target=schema.Target(address="orders"), initial_delivery_count=0
+    )
+    frames = [write_composite(transfer) + durable("a"), write_composite(Detach(0, True)), write_composite(attach)]
+    wire.receive(b"".join(frame_of(0, each) for each in frames))
+    answers = [each.performative for each in wire.heard()]
+    assert [type(each) for each in answers].count(Detach) == 1
+    (detach,) = (each for each in answers if isinstance(each, Detach))
+    (attached,) = (each for each in answers if isinstance(each, schema.Attach))
+    assert (detach.handle, attached.handle, attached.name) == (0, 1, "second")
+    (flow,) = (each for each in answers if isinstance(each, Flow))
+    assert flow.handle == 1
+    wire.next_delivery_id = 1
+    (accepted,) = wire.send(value("b"))
+    assert (accepted.first, accepted.state) == (1, Accepted())
+    (detach,) = answered(wire, Detach(0, True))
+    assert detach.handle == 1
+
+
+def durable(text: str) -> bytes:
+    """A durable message, which is answered when the store has it."""
+    return write_composite(schema.Header(durable=True)) + value(text)
+
+
+def test_our_handles_are_those_that_the_client_takes(make: Make) -> None:
+    wire = make()
+    wire.connect()
+    begin = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9, handle_max=1)
+    wire.say(begin)
+    assert wire.sender(handle=7)[0].handle == 0
+    assert wire.receiver(handle=9)[0].handle == 1
+    (end,) = wire.receiver(handle=3)
+    assert (type(end), end.error.condition) == (schema.End, HANDLE_IN_USE)
+
+
+# ---- settle modes and resumed deliveries
+
+
+def test_a_client_that_settles_second_is_told_the_outcome_first(come: Make) -> None:
+    wire = come()
+    attach, _ = wire.sender(rcv_settle_mode=1)
+    assert attach.rcv_settle_mode == 1
+    (answer,) = wire.send(value("a"))
+    assert (answer.role, answer.first, answer.last, answer.settled, answer.state) == (True, 0, 0, False, Accepted())
+    assert not wire.say(Disposition(role=False, first=0, settled=True, state=Accepted()))
+    (rejected,) = wire.send(b"\0\0\0\0")
+    assert (rejected.settled, type(rejected.state)) == (False, schema.Rejected)
+
+
+def test_a_receiver_that_settles_second_is_answered(come: Make, five: None, harness: Harness) -> None:
+    wire = come()
+    (attach, _) = wire.receiver(rcv_settle_mode=1, credit=1)
+    assert attach.rcv_settle_mode == 1
+    (answer,) = wire.dispose(0, Accepted(), settled=False)
+    assert (answer.settled, answer.state) == (True, Accepted())
+    assert not wire.dispose(0, Accepted())
+    wire.vanish()
+    assert left(harness) == ["1", "2", "3", "4"]
+
+
+def test_unsettled_deliveries_of_a_former_attach_are_unknown(come: Make, harness: Harness) -> None:
+    wire = come()
+    attach, _ = wire.sender(unsettled={b"0": None}, incomplete_unsettled=True)
+    assert (attach.unsettled, attach.incomplete_unsettled) == (None, False)
+    assert not wire.send(value("a"), resume=True), "a resumed delivery that is unknown is ignored (2.7.5)"
+    (accepted,) = wire.send(value("b"))
+    assert accepted.first == 1
+    assert left(harness) == ["b"]
+
+
+def test_a_resumed_delivery_of_several_frames_is_ignored(come: Make, harness: Harness) -> None:
+    wire = come()
+    wire.sender()
+    wire.send(value("a"), resume=True, more=True)
+    assert not wire.say(Transfer(handle=0, more=False), payload=b"")
+    wire.send(value("b"))
+    assert left(harness) == ["b"]
+    assert wire.session.partial_bytes == 0
+
+
+# ---- what ends tell
+
+
+def test_a_refused_presettled_message_is_told_by_the_answer_to_the_detach(come: Make, harness: Harness) -> None:
+    wire = come()
+    wire.sender()
+    transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"0", settled=True)
+    commands = wire.session.receive(
+        frame_of(0, write_composite(transfer) + value("a")) + frame_of(0, write_composite(Detach(0, True)))
+    )
+    send, remove = commands
+    error = ClientError("full", is_fatal=False, kind=ErrorKind.RESOURCE)
+    wire.engine.handle(wire, remove)
+    assert not wire.all_of(Detach), "the message may still be refused"
+    error.receipt = send.receipt  # type: ignore[attr-defined]
+    wire.session.fail(error)
+    (detach,) = wire.all_of(Detach)
+    assert (detach.closed, detach.error.condition) == (True, RESOURCE_LIMIT)
+
+
+def test_presettled_messages_use_credit_until_they_are_stored(come: Make) -> None:
+    wire = come()
+    wire.sender()
+    transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"0", settled=True)
+    frame = frame_of(0, write_composite(transfer) + value("a"))
+    (link, _) = wire.session.by_name["s0.0", False][::-1]
+    (send,) = wire.session.receive(frame)
+    assert link.unanswered == 1  # type: ignore[union-attr]
+    wire.engine.handle(wire, send)
+    wire.heard()
+    assert link.unanswered == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("state", [Accepted(), Released()])
+def test_outcomes_behind_the_end_of_a_consumer_end_no_connection(come: Make, five: None, state: Any) -> None:
+    wire = come()
+    wire.receiver(credit=2)
+    (id,) = wire.client.subscriptions
+    # The broker ends the consumer while the outcome and more credit of the client are on their way.
+    commands = wire.session.receive(
+        frame_of(0, write_composite(Disposition(role=True, first=0, settled=True, state=state)))
+        + frame_of(
+            0, write_composite(Flow(incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=9))
+        )
+    )
+    assert commands
+    wire.engine.handle(wire, Unsubscribe(id))
+    wire.session.close_consumer(id, ClientError("too slow"))
+    for each in commands:
+        wire.engine.handle(wire, each)
+    answers = [each.performative for each in wire.heard()]
+    assert [type(each) for each in answers] == [Detach]
+    assert not wire.is_closed
+    assert len(wire.receiver(handle=2, credit=9)) > 1
+
+
+def test_a_consumer_that_ends_before_its_attach_is_answered_is_refused(come: Make) -> None:
+    wire = come()
+    attach = schema.Attach(name="r", handle=1, role=True, source=schema.Source(address="q"), target=schema.Target())
+    *_, subscribe = wire.session.receive(frame_of(0, write_composite(attach)))
+    wire.session.close_consumer(subscribe.id, ClientError("gone"))  # type: ignore[attr-defined]
+    answers = [each.performative for each in wire.heard()]
+    assert [type(each) for each in answers] == [schema.Attach, Detach]
+    assert answers[0].source is None  # type: ignore[union-attr]
+    wire.engine.handle(wire, subscribe)
+    assert not wire.heard()
