@@ -214,7 +214,8 @@ class DurableSubscriptions(Part):
         A client that shares its client id may have had it before that user."""
         durables = self._destinations.durables
         client_id, user = client.client_id(), client.principal
-        kept = (durables[subscription_key(client_id, each)] for each in self._destinations.durable_names(client_id))
+        kept: list[DurableSubscriber | Holding] = [*self._destinations.holdings.of(client_id)]
+        kept += [durables[subscription_key(client_id, each)] for each in self._destinations.durable_names(client_id)]
         # prove: a-client-id-has-one-owner "client.shares_id" -> "False"
         is_anothers = client.shares_id and any(each.user not in (None, user.name) for each in kept)
         if client.is_guest or is_anothers:  # prove: a-guest-makes-no-durable "client.is_guest" -> "False"
