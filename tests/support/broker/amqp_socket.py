@@ -14,6 +14,7 @@ from tandemmq.broker.protocols.amqp.types import Reader
 
 SECONDS_MAX = 20.0
 WINDOW = 1 << 20
+PIECE_BYTES = 100_000
 Kind = TypeVar("Kind", bound=Composite)
 
 
@@ -74,7 +75,10 @@ class AmqpSocket:
                 message_format=message_format,
             )
             self._deliveries += 1
-            self._say(transfer, payload=each)
+            for start in range(0, max(len(each), 1), PIECE_BYTES):
+                transfer.more = start + PIECE_BYTES < len(each)
+                self._say(transfer, payload=each[start : start + PIECE_BYTES])
+                transfer = schema.Transfer(handle=handle)
             disposition, _ = self._await(schema.Disposition)
             assert disposition.state == schema.Accepted(), disposition
 
