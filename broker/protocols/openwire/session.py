@@ -58,6 +58,7 @@ _RESPONSE: Final = struct.Struct(">iBiBi")
 _RESPONSE_TYPE: Final = 30
 # The data types of messages; plain numbers, for each frame is compared with them.
 _MESSAGES: Final = frozenset(map(int, BodyKind))
+_BYTES: Final = BodyKind.BYTES
 _KEEP_ALIVE: Final = schema.KeepAliveInfo()
 # Fields, objects and elements of arrays in one command of a client. A message has 35, and clients have arrays of some
 # brokers at most; so many take some milliseconds.
@@ -286,7 +287,7 @@ class OpenWireSession(Output):
         if consumer is None:
             return None
         shown = message
-        if is_encoded(message):
+        if message.body_kind is _BYTES and is_encoded(message):
             prepared, self._prepared = self._prepared, None
             found = prepared[1] if prepared is not None and prepared[0] is message else decoded(message, is_quick=True)
             if found is None:

@@ -219,12 +219,12 @@ def encode(
     """
     if is_quick and isinstance(message, OpenedMessage) and not _is_opened_quickly(message):
         raise TakesLong
-    if is_encoded(message):
+    kind = message.body_kind
+    if kind is _BYTES and is_encoded(message):
         made = decoded(message, is_quick=is_quick)
         if made is None:
             raise TakesLong
-        message = made
-    kind = message.body_kind
+        message, kind = made, made.body_kind
     if kind is _TEXT or kind is _BYTES:
         changed = _NOTHING
         if transformation is not None and kind is _TEXT:
