@@ -13,6 +13,7 @@ use fe2o3_amqp::{Connection, Receiver, Sender, Session};
 
 const PAUSE: Duration = Duration::from_millis(2);
 const BETWEEN: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_secs(3);
 
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
@@ -24,7 +25,7 @@ fn note(error: &dyn std::fmt::Debug) {
 
 async fn connected(address: &str) -> Result<ConnectionHandle<()>, Failure> {
     let builder = Connection::builder().container_id("fe2o3").sasl_profile(SaslProfile::Anonymous);
-    Ok(tokio::time::timeout(Duration::from_secs(5), builder.open(address)).await??)
+    Ok(tokio::time::timeout(PATIENCE, builder.open(address)).await??)
 }
 
 async fn receive(address: &str, queue: &str) -> Result<(), Failure> {
@@ -59,7 +60,9 @@ async fn send(address: &str, queue: &str, number: &mut u64, is_open: &mut bool) 
             .properties(Properties::builder().message_id(format!("n{number}")).build())
             .value(number.to_string())
             .build();
-        sender.send(message).await?.accepted_or_else(|outcome| format!("{outcome:?}"))?;
+        // Without a limit it would wait for an outcome although the connection is lost.
+        let outcome = tokio::time::timeout(PATIENCE, sender.send(message)).await??;
+        outcome.accepted_or_else(|other| format!("{other:?}"))?;
         *is_open = false;
         println!("{{\"confirmed\": {number}}}");
         tokio::time::sleep(PAUSE).await;

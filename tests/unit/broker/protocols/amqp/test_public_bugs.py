@@ -9,6 +9,7 @@ from typing import Any, Final
 from tests.unit.broker.protocols.amqp import test_public_bugs_connections as connections
 from tests.unit.broker.protocols.amqp import test_public_bugs_receiving as receiving
 from tests.unit.broker.protocols.amqp import test_public_bugs_sending as sending
+from tests.unit.broker.protocols.amqp import test_public_bugs_state as state
 
 Test = Callable[..., Any]
 
@@ -23,6 +24,7 @@ BUGS: Final[dict[str, tuple[Test, ...]]] = {
         receiving.test_acknowledgements_grant_no_credit,
         sending.test_a_client_that_waits_for_memory_gets_no_more_credit,
     ),
+    "a control link runs out of credit": (state.test_a_control_link_never_runs_out_of_credit,),
     "messages come before the first credit": (receiving.test_nothing_is_sent_before_the_first_flow_of_the_link,),
     "later transfers of a message without ids": (sending.test_later_transfers_of_a_message_may_have_no_ids,),
     "a settled disposition without a state": (receiving.test_a_disposition_without_a_state_hurts_nothing,),
@@ -71,12 +73,28 @@ BUGS: Final[dict[str, tuple[Test, ...]]] = {
     "order of messages that come back": (
         receiving.test_released_messages_come_back_in_order_and_before_newer_ones,
         receiving.test_unsettled_messages_come_back_in_order,
+        state.test_after_a_rollback_messages_come_before_newer_ones,
+    ),
+    "a transaction that is not whole": (
+        state.test_a_message_that_was_refused_is_not_committed_silently,
+        state.test_what_is_accepted_in_a_transaction_leaves_its_queue,
+        state.test_an_unknown_transaction_is_named_and_the_connection_stays,
+    ),
+    "durable subscriptions that are deleted in error": (
+        state.test_a_durable_subscription_is_the_same_with_and_without_a_scheme,
+        state.test_an_unsubscription_that_is_refused_is_an_error,
+        state.test_the_close_of_a_durable_subscription_deletes_no_queue,
+    ),
+    "subscriptions that stay, or clash": (
+        state.test_a_subscription_that_is_not_durable_ends_with_its_link,
+        state.test_a_global_subscription_ends_when_it_is_unsubscribed,
     ),
     "ghost consumers, leaked links": (
         connections.test_no_consumer_is_left_behind,
         connections.test_nothing_is_said_on_a_session_that_ended,
         connections.test_a_container_id_is_free_when_its_connection_is_gone,
         receiving.test_a_detach_and_an_attach_at_once_give_no_ghost,
+        receiving.test_credit_behind_the_detach_of_the_client_is_nothing,
     ),
     "frames above max-frame-size": (
         connections.test_no_frame_is_longer_than_the_client_takes,
@@ -118,6 +136,6 @@ def cases_of(module: ModuleType) -> list[Test]:
 def test_each_test_of_a_public_bug_is_in_the_table_and_names_its_source() -> None:
     listed = [test for tests in BUGS.values() for test in tests]
     assert sorted(map(id, listed)) == sorted(
-        id(test) for module in (connections, receiving, sending) for test in cases_of(module)
+        id(test) for module in (connections, receiving, sending, state) for test in cases_of(module)
     )
     assert not [test.__name__ for test in listed if not test.__doc__]

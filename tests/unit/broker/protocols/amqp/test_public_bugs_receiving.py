@@ -262,6 +262,17 @@ def test_a_selector_sees_whether_a_message_is_durable(come: Make) -> None:
     assert bodies(heard) == ["absent", "empty", "false"]
 
 
+def test_credit_behind_the_detach_of_the_client_is_nothing(come: Make, five: None) -> None:
+    """go-amqp 1.7: its receiver grants credit once more behind its detach, and loses the whole session for it."""
+    wire = come()
+    wire.receiver(credit=2)
+    heard = wire.say(schema.Detach(1, True), flow_of(2, delivery_count=2, next_incoming_id=2))
+    assert [each.performative for each in heard] == [schema.Detach(1, True)]
+    assert received(wire.receiver(credit=1)) == [2]
+    (end,) = wire.flow(7, 1)
+    assert isinstance(end, schema.End)
+
+
 def test_a_detach_and_an_attach_at_once_give_no_ghost(come: Make, five: None, harness: Harness) -> None:
     """AMQ-5484, ARTEMIS-5800: a detach during the dispatch left a consumer, or lost what was on its way."""
     wire = come()
