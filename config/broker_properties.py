@@ -151,7 +151,9 @@ CONNECTOR: Final = _table(
         "updateClusterFilter": refused("One broker at a time is master: set broker.failover_uris."),
         "maximumProducersAllowedPerConnection": refused("The limit is 10,000 on one connection; there is no setting."),
         "maximumConsumersAllowedPerConnection": refused("The limit is 1,000 on one connection; there is no setting."),
-        "publishedAddressPolicy": refused("Set broker.failover_uris, which the broker sends to OpenWire clients."),
+        "publishedAddressPolicy": refused(
+            "Set broker.failover_uris, which the broker sends to clients of OpenWire and AMQP."
+        ),
         "warnOnRemoteClose": refused("A connection that breaks is one line in the log."),
         "displayStackTrace": never("An error gives the reason, but no internal details."),
         "taskRunnerFactory": refused(_THREADS),
@@ -166,10 +168,6 @@ SCHEMES: Final = {
     "udp": "There is no UDP: a lost datagram would be a lost message.",
     "multicast": "There is no multicast.",
     "peer": _NETWORK,
-    **dict.fromkeys(
-        ("amqp", "amqp+nio", "amqp+ssl", "amqp+nio+ssl"),
-        "Only parts of AMQP 1.0 are served: read amqp.md, then add the connector yourself.",
-    ),
     "http": "There is no OpenWire over HTTP; use tcp or ssl.",
     "https": "There is no OpenWire over HTTP; use ssl.",
 }

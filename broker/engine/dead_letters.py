@@ -25,7 +25,7 @@ from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.ports import Callback, Notify
 from tandemmq.store.operations import AddMessage, Atomic, OrderKey, RemoveMessage
 from tandemmq.store.records.acknowledgements import AckType
-from tandemmq.store.records.altered import ORIGINAL_ID_PROPERTY, altered
+from tandemmq.store.records.altered import EXPIRATION_PROPERTY, ORIGINAL_ID_PROPERTY, altered
 from tandemmq.store.records.message import Destination, Message, PropertyValue
 from tandemmq.store.records.message_ids import broker_producer
 from tandemmq.store.records.properties import Long
@@ -33,7 +33,6 @@ from tandemmq.store.records.properties import Long
 log = logging.getLogger(__name__)
 
 CAUSE_PROPERTY = "dlqDeliveryFailureCause"
-EXPIRATION_PROPERTY = "originalExpiration"
 DELIVERY_MODE_PROPERTY = "originalDeliveryMode"
 # Maximum number of remembered dead letters of durable subscriptions: others that give up the same message make no more.
 BURIED_MAX = 100_000

@@ -34,12 +34,12 @@ from tandemmq.broker.core.commands import (
 )
 from tandemmq.broker.core.selector import Selector, compile_selector
 from tandemmq.broker.core.slices import WEIGHED_BYTES, Pace, Work
-from tandemmq.broker.engine.dead_letters import CAUSE_PROPERTY, DELIVERY_MODE_PROPERTY, EXPIRATION_PROPERTY
+from tandemmq.broker.engine.dead_letters import CAUSE_PROPERTY, DELIVERY_MODE_PROPERTY
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import BATCH_MAX
 from tandemmq.broker.engine.slicing import Slices
 from tandemmq.store.operations import AddMessage
-from tandemmq.store.records.altered import altered, with_own_id
+from tandemmq.store.records.altered import EXPIRATION_PROPERTY, altered, with_own_id
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.message_ids import broker_producer
 from tandemmq.store.state.state import State

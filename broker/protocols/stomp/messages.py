@@ -13,6 +13,7 @@ from typing import Final, TypeGuard
 
 from tandemmq.broker.core.commands import Undeliverable, refusal
 from tandemmq.broker.core.numbers import property_text, whole_number
+from tandemmq.broker.protocols.encoded import decoded, is_encoded
 from tandemmq.broker.protocols.stomp import maps
 from tandemmq.broker.protocols.stomp.advisories import TRANSFORMATION, is_told_as_json, told_as_json
 from tandemmq.broker.protocols.stomp.destinations import DestinationNames, write_destination
@@ -219,6 +220,11 @@ def encode(
     if is_quick and isinstance(message, OpenedMessage) and not _is_opened_quickly(message):
         raise TakesLong
     kind = message.body_kind
+    if kind is _BYTES and is_encoded(message):
+        made = decoded(message, is_quick=is_quick)
+        if made is None:
+            raise TakesLong
+        message, kind = made, made.body_kind
     if kind is _TEXT or kind is _BYTES:
         changed = _NOTHING
         if transformation is not None and kind is _TEXT:

@@ -37,6 +37,7 @@ from tandemmq.broker.core.slices import Work, at_once
 from tandemmq.broker.engine.engine import Engine, destinations_of
 from tandemmq.broker.engine.part import Loop, at_once_on_the_loop
 from tandemmq.broker.engine.ports import InThread
+from tandemmq.broker.protocols.encoded import decoded, is_encoded
 from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.transactions import XaTransactionId
@@ -82,6 +83,12 @@ def shorten_steps(monkeypatch: pytest.MonkeyPatch, items: int) -> None:
         monkeypatch.setattr(f"tandemmq.broker.{name}", size)
 
 
+def body_of(message: Message) -> str:
+    """The text of a message, as a client of a protocol other than AMQP gets it."""
+    shown = (decoded(message, is_quick=False) or message) if is_encoded(message) else message
+    return shown.body.decode()
+
+
 class Delivered:
     """A MESSAGE as the client saw it."""
 
@@ -89,7 +96,7 @@ class Delivered:
         self.subscription = subscription
         self.tag = tag
         self.message = message
-        self.body = message.body.decode()
+        self.body = body_of(message)
         self.redeliveries = redeliveries
         self.redelivered = redeliveries > 0
 
@@ -116,7 +123,7 @@ class RecordingSession:
         self.receipts.append(receipt)
 
     def deliver(self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode) -> None:
-        self.events.append(("message", message.body.decode()))
+        self.events.append(("message", body_of(message)))
         self.delivered.append(Delivered(subscription_id, tag, message, redeliveries))
 
     def fail(self, error: ClientError) -> None:
