@@ -90,7 +90,7 @@ def expiring(settings: Settings) -> list[str]:
     day."""
     made = [tls_of(each, settings) for each in settings.connectors] + [tls_of_admin(settings)]
     found = expiries_of(settings, [each for each in made if each is not None])
-    found.look()
+    found.refresh()
     return found.sentences()
 
 

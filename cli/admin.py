@@ -126,7 +126,9 @@ def answer_to(request: urllib.request.Request, seconds_max: float) -> dict[str, 
         with opener.open(request, timeout=seconds_max) as response:
             return json_object(response.read(ANSWER_BYTES_MAX))
     except http.client.HTTPException as error:
-        raise OSError(f"it does not speak HTTP ({type(error).__name__}): is it TLS, https://?") from error
+        raise OSError(
+            f"it did not answer in HTTP ({type(error).__name__}); if it uses TLS, the address begins with https://"
+        ) from error
 
 
 def reason_of(error: Exception) -> str:

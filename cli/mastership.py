@@ -115,7 +115,9 @@ def merge(answers: Sequence[Answer]) -> Answer:
     shown["all_waiting_are_known"] = bool(told)
     if len(holders) > 1:
         names = " and ".join(str(answer["name"]) for answer in holders)
-        shown["unsafe"] = f"{names} all say that the lock is theirs; the fence decides, and all but one will notice"
+        shown["unsafe"] = (
+            f"{names} all report that they hold the lock; the fence decides, and all except one will be deposed"
+        )
     return shown
 
 

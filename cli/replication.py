@@ -336,7 +336,7 @@ def master_at(admin: str) -> str:
     if answer["role"] == "master":
         return admin
     if answer["master"] is None:
-        raise NoMaster(f"{answer['node']} knows no master; tandemmq replication status says why")
+        raise NoMaster(f"{answer['node']} knows no master; tandemmq replication status shows why")
     for member in answer["members"]:
         if member["node"] == answer["master"] and member["admin"]:
             return _as_same_user(admin, str(member["admin"]))

@@ -182,7 +182,7 @@ class Connection(asyncio.Protocol):
             raise Malformed(f"a frame {command[:40]!r} instead of CONNECTED", "CONNECTED is expected.")
         if headers.get("version") != VERSION:
             spoken = headers.get("version", "1.0")
-            self.answer.set_exception(BrokerError(f"{self.address} speaks STOMP {spoken}, expected {VERSION}"))
+            self.answer.set_exception(BrokerError(f"{self.address} uses STOMP {spoken}, expected {VERSION}"))
             return
         # Here, not in the first write after it: the next frame may be in the same piece of bytes.
         self._parser.dialect = V12

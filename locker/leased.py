@@ -47,10 +47,10 @@ class LeasedLocker(Locker):
     def announce(self, epoch: int, admin: str | None = None) -> None:
         mine = self._mine
         if mine is None:
-            raise LockLost(f"{self.where} is not ours: nothing to announce there")
+            raise LockLost(f"{self.where} is not held by this process: nothing to announce")
         self._set_holder(replace(mine, epoch=epoch, admin=admin or mine.admin))
         if not self.keep_alive():
-            raise LockLost(f"{self.where} is not ours any more: nothing to announce there")
+            raise LockLost(f"{self.where} is no longer held by this process: nothing to announce")
 
     def _set_holder(self, holder: Holder) -> None:
         """Set the holder entry that the next renewal publishes."""
@@ -103,8 +103,8 @@ class LeasedLocker(Locker):
         """
         if self._has_met_others or self._is_refused:
             raise LockRefused(
-                f"{self.where} is {has} by a broker that has our own name: {namesake}. "
-                f"Give each broker a name of its own ({setting})"
+                f"{self.where} is {has} by another broker with the same name: {namesake}. "
+                f"Give each broker its own name ({setting})"
             )
         self._is_refused = True
         self._has_polled = False

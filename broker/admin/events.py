@@ -118,7 +118,7 @@ class NameInUse(Exception):
     def __init__(self, name: str, holder: Sign, path: str) -> None:
         host = f" on {holder.host}" if holder.host else ""
         super().__init__(
-            f"a broker named {name} runs already: pid {holder.pid}{host} ({path}). "
+            f"a broker named {name} is already running: pid {holder.pid}{host} ({path}). "
             "Each broker of a pair needs a name of its own: --name NAME, or broker.name"
         )
 

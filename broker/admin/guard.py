@@ -111,7 +111,7 @@ class Guard:
             self._token = new_token()
             log.warning("the admin token cannot be stored: %s", error)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read a changed token from the file, and end the sessions of users that the user directory no longer has, or
         whose groups changed. A missing or invalid token changes nothing. Call it once a second."""
         if self._access is not None:

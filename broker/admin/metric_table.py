@@ -180,8 +180,8 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
         ),
         _counted(
             "acknowledgements_unmatched_total",
-            "Acknowledgements without a delivery on their connection: of another connection's message, or of one that"
-            " is gone. A transaction with one can only be rolled back.",
+            "Acknowledgements without a delivery on their connection: of a message of another connection, or of a "
+            "message that no longer exists. A transaction with one can only be rolled back.",
         ),
         _counted("dead_letters_total", "Messages moved to a dead letter queue in this term."),
         _counted("expired_total", "Messages that expired in this term."),

@@ -25,7 +25,7 @@ from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.part import Part, Shared
-from tandemmq.broker.engine.ports import Then
+from tandemmq.broker.engine.ports import Callback
 from tandemmq.broker.engine.routing import Router
 from tandemmq.store.operations import Atomic, RemoveOwner
 from tandemmq.store.records.commands import encode_remove_destination
@@ -249,7 +249,7 @@ class IdleDestinations(Part):
     def _let_go(self, target: Queue | Topic) -> None:
         if isinstance(target, Queue) and target.owner:
             target.is_leaving = True
-            self._append(Atomic((), None, Then(None, lambda _: self._passed(target))))
+            self._append(Atomic((), None, Callback(None, lambda _: self._passed(target))))
         else:
             self._end(target)
 

@@ -60,7 +60,7 @@ class Preparing:
                 prepare()
                 is_ready = True
             except Exception:
-                log.exception("%r: hung up, because a message could not be prepared for it", outlet)
+                log.exception("%r: disconnected, because a message could not be prepared for it", outlet)
 
         def then() -> None:
             memory.add(Kind.OUTPUT, -made)
@@ -74,10 +74,10 @@ class Preparing:
         self._waiting[delivery[0].outlet].append(delivery)
         _hold(delivery)
 
-    def go_on(self, outlet: Outlet) -> None:
+    def resume(self, outlet: Outlet) -> None:
         """Continue with an outlet that may be writable again."""
         if outlet in self._waiting and outlet not in self._under_way:
-            self._go_on(outlet)
+            self._deliver_waiting(outlet)
 
     def gone(self, outlet: Outlet) -> None:
         """Return waiting deliveries of an outlet to their queues, because its connection has ended."""
@@ -101,10 +101,10 @@ class Preparing:
             outlet.is_held = False
             self.gone(outlet)
             return
-        self._tell(outlet)  # in any case: the outlet had room when the message left its queue
-        self._go_on(outlet)
+        self._deliver_first(outlet)  # in any case: the outlet had room when the message left its queue
+        self._deliver_waiting(outlet)
 
-    def _go_on(self, outlet: Outlet) -> None:
+    def _deliver_waiting(self, outlet: Outlet) -> None:
         """Deliver waiting messages while the outlet is writable."""
         waiting = self._waiting[outlet]
         while waiting and outlet not in self._under_way:
@@ -112,14 +112,14 @@ class Preparing:
             has_room = outlet.is_writable
             outlet.is_held = True
             if not has_room:
-                return  # ``go_on`` is called later
-            self._tell(outlet)
+                return  # ``resume`` is called later
+            self._deliver_first(outlet)
         if not waiting:
             del self._waiting[outlet]
             outlet.is_held = False
             self.on_space(outlet)
 
-    def _tell(self, outlet: Outlet) -> None:
+    def _deliver_first(self, outlet: Outlet) -> None:
         """Deliver the first waiting message. If it must be prepared, it stays the first one."""
         delivery = self._waiting[outlet].popleft()
         if not delivery[0].is_open:

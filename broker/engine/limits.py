@@ -25,7 +25,7 @@ from tandemmq.store.writer.space import StoreFull
 
 log = logging.getLogger(__name__)
 
-FULL_ADVICE: Final = "Nothing was stored. Send it later: consumers go on, and what they acknowledge gives space back."
+FULL_ADVICE: Final = "Nothing was stored. Send it later: consumers continue, and acknowledged messages free space."
 # Names of the limits, as producers see them.
 STORE_LIMIT: Final = "store"
 MEMORY_LIMIT: Final = "memory_limit"
@@ -75,7 +75,7 @@ def paused(destinations: Iterable[Destination], closed: set[Destination]) -> Mus
     for destination in destinations if closed else ():
         if destination in closed:
             reason = f"The producers of {destination} are paused"
-            return MustWait(reason, "An operator lets them go on.", PAUSED, destination, of=destination)
+            return MustWait(reason, "An operator can resume them.", PAUSED, destination, of=destination)
     return None
 
 

@@ -221,7 +221,7 @@ class Producing:
         queue.settle(entry)
         commitment = Commitment(self._sender.arrivals, client, command.receipt, volatile)
         yield from self._sender.commit([*command.added, *parts], commitment, pace)
-        self._acknowledger.go_on(subscription)
+        self._acknowledger.resume(subscription)
 
     def _carry_out_held(self, client: Client, command: Waits) -> Work[MustWait | None]:
         """Carry out a command that waited, in steps; return None if it is done. The end of a transaction is prepared

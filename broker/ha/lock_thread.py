@@ -200,7 +200,7 @@ class LockThread:
             self._lost(reason)
             return
         if not is_ours:
-            self._lost(LockLost(f"{self._locker.where} is not ours any more"))
+            self._lost(LockLost(f"{self._locker.where} is no longer held by this broker"))
             return
         self._report_holder_if_due()
 

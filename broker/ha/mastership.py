@@ -56,7 +56,7 @@ BACK_OFF_SECONDS_MAX = 10.0
 # A free lock is taken within this time; only after it this broker reports that it stands by.
 FIRST_POLL_SECONDS = 0.05
 # Interval at which signs of life are checked.
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 # Time for which the lock is left to the others after a handover.
 HANDS_OFF_SECONDS = 3.0
 
@@ -144,8 +144,8 @@ class Mastership:
 
     @property
     def is_release_overdue(self) -> bool:
-        """Return whether the release of the lock was not answered in time: the lock may be ours as long as this process
-        lives."""
+        """Return whether the release of the lock was not answered in time: this broker may hold the lock as long as
+        this process lives."""
         return self._overdue is not None and not self._overdue.done()
 
     def stop(self) -> None:
@@ -243,7 +243,7 @@ class Mastership:
             await self._unless_stopped(self._life.has_ended.wait())
         if not self._stop.is_set():
             self._record("rested")
-            self._move(Event.RESTED, "opening the store to stand by")
+            self._move(Event.RESTED, "opening the store as standby")
 
     def _is_the_end(self, error: BaseException) -> bool:
         return ANSWERS[classify(error)][self._moment()] is Answer.END
@@ -364,7 +364,7 @@ class Mastership:
 
     async def _promote(self, life: VolumeThread, standby: AnyStandby) -> AnyStore:
         self.holder = None
-        self._move(Event.LOCK_TAKEN, "the lock is ours; fencing the journal and reading its end")
+        self._move(Event.LOCK_TAKEN, "this broker has the lock; fencing the journal and reading its end")
         locker = self._locker
         now = locker.clock.now
         loop = asyncio.get_running_loop()
@@ -412,7 +412,7 @@ class Mastership:
                 async with asyncio.timeout(self._bounds[Wait.ABORT].seconds):
                     await self._service.abort()  # not by a task: it must close the connections in this turn of the loop
             except TimeoutError:
-                log.error("clients are not hung up on in time")
+                log.error("the clients were not disconnected in time")
             self._answer_handovers(NotMaster(f"the handover came to nothing: {error}"))
             raise
         finally:
@@ -517,9 +517,11 @@ class Mastership:
                     raise hung(f"not done in {bound.seconds:g} s: {wait.value}")
                 if silence_max is not None and seen_alive is not None and now - seen_alive() >= silence_max:
                     raise hung(f"no sign of life for {now - seen_alive():.1f} s: {wait.value}")
-                look = min([LOOK_SECONDS, *[limit / 4 for limit in (bound.seconds, silence_max) if limit is not None]])
+                interval = min(
+                    [POLL_SECONDS, *[limit / 4 for limit in (bound.seconds, silence_max) if limit is not None]]
+                )
                 waiting: list[asyncio.Future[Any]] = [working, lost]
-                await asyncio.wait(waiting, timeout=look, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(waiting, timeout=interval, return_when=asyncio.FIRST_COMPLETED)
             if lost.done():
                 raise lost.result()
             return working.result()
@@ -566,7 +568,7 @@ class Mastership:
         def silence_seconds_max() -> float:
             proof_seconds = self._locker.proof().valid_for_seconds
             wait = Wait.BEGIN if self.phase is Phase.PROMOTING else Wait.LOOP
-            return self._bounds[wait].silence_seconds(proof_seconds) or LOOK_SECONDS
+            return self._bounds[wait].silence_seconds(proof_seconds) or POLL_SECONDS
 
         return loop_watched(self._threads, silence_seconds_max, lambda: lock.is_ours, on_hung)
 

@@ -257,8 +257,8 @@ class ZooKeeperDirectory:
                 if found.nonce != self._nonce and found.nonce in self._replaced:
                     address = "an unknown address" if found.entry is None else found.entry.address
                     return (
-                        f"{self.where} has our store id from another process, at {address}: one of the two store "
-                        "directories is a copy. Stop the broker that uses the copy"
+                        f"{self.where} has the store id of this node from another process, at {address}: one of the "
+                        "two store directories is a copy. Stop the broker that uses the copy"
                     )
                 self._replaced.add(found.nonce)
                 self._call("delete", path, version=found.version)

@@ -96,7 +96,7 @@ Boot = Annotated[str, _boot]
 class Promise:
     """Content of a slot."""
 
-    set: Identity | None  # None until a header of a set stands in this node's journal
+    set: Identity | None  # None until the journal of this node has a header of a set
     store: Identity
     node: NodeName  # its display name now; it decides nothing
     life: Number  # of this store: see ``next_life``

@@ -63,7 +63,7 @@ class RemoteProbe:
             self._lines.write(json.dumps({"verb": verb, "arguments": arguments}).encode() + b"\n")
             self._lines.flush()
         except OSError as error:
-            raise NoRemoteProbe(f"{self.name} is gone: {error.strerror or error}") from error
+            raise NoRemoteProbe(f"{self.name} has ended: {error.strerror or error}") from error
         return self._answer
 
     def call(self, verb: str, **arguments: Any) -> Any:
@@ -82,7 +82,7 @@ class RemoteProbe:
         except (OSError, ValueError) as error:
             raise NoRemoteProbe(f"{self.name} does not answer: {error}") from error
         if not isinstance(found, dict):
-            raise NoRemoteProbe(f"{self.name} has hung up")
+            raise NoRemoteProbe(f"{self.name} has disconnected")
         return found
 
     def greet(self) -> str:

@@ -74,17 +74,17 @@ def _from_files(directory: str | None, index_root: str | None, only: int | None)
     holder = holder_of(directory)
     notes = []
     if holder is not None:
-        ask = f"; `--admin {holder.admin}` asks it" if holder.admin else ""
-        notes.append(f"in use by {holder}: what it wrote last may be missing{ask}")
+        ask = f"; to query it, use `--admin {holder.admin}`" if holder.admin else ""
+        notes.append(f"in use by {holder}: its last writes may be missing{ask}")
     is_live = holder is not None
     with (
-        failures_told(f"; `tandemmq store check {directory}` says more"),
+        failures_told(f"; `tandemmq store check {directory}` has the details"),
         read_state(directory, index_root, is_live=is_live) as follower,
     ):
         place = Place(JournalFiles(directory), file_length(follower.epoch_history), is_live, index_root)
         notes += [f"damaged: {damage}" for damage in follower.damages]
         if not follower.has_caught_up:
-            notes.append("the journal could not be read to its end: `tandemmq store check` says why")
+            notes.append("the journal could not be read to its end: `tandemmq store check` shows why")
         state: State = follower.state
         now = int(time.time() * 1000)
         try:

@@ -25,7 +25,7 @@ NAMES: Final = r"^(ActiveMQ\.)?DLQ(\..+)?$"
 NO_CAUSE: Final = "no cause was written"
 FINGERPRINT_CHARS: Final = 12
 # End of a sentence about the effect of gaps in the journal.
-UNCERTAIN: Final = "letters that stood there are not listed, and some that are listed as there may be gone"
+UNCERTAIN: Final = "dead letters in them are not listed, and some listed letters may no longer exist"
 
 # Replaced in this order, because an id may contain addresses, and both contain numbers.
 _VARYING: Final = (

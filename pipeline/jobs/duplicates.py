@@ -125,7 +125,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     left_out = gaps.gaps(spark, sources)
     return Summary(
         "duplicates",
-        (*findings(kinds, undecided), *gaps.remarks(left_out, "a copy that stood there is not found")),
+        (*findings(kinds, undecided), *gaps.remarks(left_out, "copies in them are not found")),
         (counted, worst),
         (Bars("Copies beyond the first, by destination", "messages", bars),),
         is_clean=SAME_ID not in kinds and SAME_SEQUENCE not in kinds and left_out.is_certain,

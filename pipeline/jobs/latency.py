@@ -36,8 +36,8 @@ WINDOWS_PLOTTED: Final = 500
 
 # End of a sentence about the effect of gaps in the journal.
 UNCERTAIN: Final = (
-    "messages and acknowledgements that stood there are not counted: some that wait here may be gone, others may be "
-    "missing, and what has no match here may have been stored there"
+    "messages and acknowledgements in them are not counted: some waiting messages may no longer exist, others may be "
+    "missing, and acknowledgements without a message may belong to messages in them"
 )
 
 _DESTINATION: Final = ("store", "destination_type", "destination")

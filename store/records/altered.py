@@ -130,6 +130,17 @@ class PartMessage(OpenedMessage):
     def inflated(self, bytes_max: int) -> bytes:
         return self.whole.inflated(bytes_max)
 
+    def beginning(self, bytes_max: int) -> tuple[bytes, bool]:
+        return self.whole.beginning(bytes_max)
+
+    @property
+    def properties_bytes(self) -> int:
+        return self.whole.properties_bytes
+
+    @property
+    def marshalled_properties(self) -> bytes:
+        return self.whole.marshalled_properties
+
     @property
     def deflated(self) -> bytes:
         return self.whole.deflated

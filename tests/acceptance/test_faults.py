@@ -286,7 +286,7 @@ async def test_a_lock_that_hangs_starves_the_watchdog_and_is_free_when_the_proce
         await confirm(master, "before")
         await asyncio.to_thread(wait_until, lambda: is_fed(manager), "the watchdog is fed")
         shim.hold(Verb.ALL, Area.VOLUME)
-        why = "was let go, and does not answer"
+        why = "was released, but gave no answer"
         await asyncio.to_thread(wait_until, lambda: is_unwell(master, why), "it says so", SECONDS_MAX)
         await asyncio.sleep(period_seconds)
         is_fed(manager)

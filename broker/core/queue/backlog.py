@@ -16,7 +16,7 @@ _position = attrgetter("position")
 
 
 class Known(NamedTuple):
-    """Knowledge of the entries of a run: of the choices below ``below`` exactly those of ``key`` want them.
+    """Facts about the entries of a run: of the choices below ``below``, exactly those of ``key`` want them.
     ``is_grouped``: entries with a group count there as waiting."""
 
     key: tuple[int, ...]

@@ -112,7 +112,7 @@ class Conversation:
         allowed."""
         handler = _HANDLERS.get(type(command))
         if handler is None:
-            raise ClientError(f"{type(command).__name__} is nothing that a client says to a broker")
+            raise ClientError(f"{type(command).__name__} is not a command that a client sends to a broker")
         return handler(self, command, receipt)
 
     # ---- the connection

@@ -239,7 +239,7 @@ class StompSession(Output):
             return ClientError(f"{name} came before CONNECT", "The first frame must be CONNECT or STOMP.")
         return ClientError(
             f"Unknown STOMP command: {name[:40]!r}",
-            "This port speaks STOMP; the first frame must be CONNECT or STOMP.",
+            "This port serves STOMP; the first frame must be CONNECT or STOMP.",
         )
 
     def _connect(self, headers: Headers, body: bytes) -> Connect:

@@ -175,7 +175,7 @@ class FrameParser:
     def _begin_frame(self, opcode: int, length: int, *, is_final: bool) -> None:
         if opcode == _CONTINUATION:
             if self._message_bytes < 0:
-                raise _error("There is no message that could go on")
+                raise _error("A continuation frame needs an incomplete message before it")
         elif opcode not in (TEXT, BINARY):
             raise _error(f"There is no opcode {opcode}")
         elif self._message_bytes >= 0:

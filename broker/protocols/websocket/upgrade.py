@@ -84,7 +84,7 @@ class RequestParser:
         searched = max(0, len(self._data) - len(_END) + 1)
         self._data += data[: REQUEST_BYTES_MAX + 1]
         if not _METHOD.startswith(bytes(self._data[: len(_METHOD)])):
-            raise _bad("This port speaks WebSocket, which begins with GET.")
+            raise _bad("This port serves WebSocket, which begins with GET.")
         end = self._data.find(_END, searched)
         if end < 0:
             if len(self._data) > REQUEST_BYTES_MAX:
@@ -113,7 +113,7 @@ def _request(text: str) -> Request:
         raise _bad("The header Host is missing.")
     is_upgrade = "upgrade" in _tokens(headers.get("connection", "").lower())
     if not is_upgrade or "websocket" not in _tokens(headers.get("upgrade", "").lower()):
-        raise Refusal(HTTPStatus.UPGRADE_REQUIRED, "This port speaks WebSocket.", "Upgrade: websocket\r\n")
+        raise Refusal(HTTPStatus.UPGRADE_REQUIRED, "This port serves WebSocket.", "Upgrade: websocket\r\n")
     if headers.get("sec-websocket-version") != _VERSION:
         raise Refusal(
             HTTPStatus.UPGRADE_REQUIRED,

@@ -31,7 +31,7 @@ class Thing:
 
 # (pattern, kind, purpose) of names beside the journal files. The first pattern that matches the whole name applies.
 _FILES: Final[tuple[tuple[str, str, str], ...]] = (
-    (r"lock", "lock", "the lock file, and who holds it"),
+    (r"lock", "lock", "the lock file, with the name of the holder"),
     (r"known-logins(\.new)?", "logins", "users and the addresses of their logins, as digests; it may be removed"),
     (r"replication\.promise", "promise", "the place of this store in its set, and the master it must follow; keep it"),
     (re.escape(NEXT_PREFIX) + r".+", "next", "the next journal file of that broker, made in advance"),

@@ -214,7 +214,7 @@ def test_two_who_say_that_the_lock_is_theirs_are_named(start: Callable[[Node], s
     a.rule(1)
     b.rule(2)
     result = run("lock", "status", "--admin", a.admin, "--admin", b.admin)
-    assert "unsafe   a and b all say that the lock is theirs" in result.stdout
+    assert "unsafe   a and b all report that they hold the lock" in result.stdout
 
 
 def test_the_lock_itself_is_asked_when_no_broker_answers(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ async def test_garbage_ends_the_connection_and_nothing_else(garbage: bytes) -> N
     ("answer", "error", "reason"),
     [
         (b"220 mail.example ESMTP\r\n\r\n\0", NoBroker, "no STOMP"),
-        (b"CONNECTED\nversion:1.1\n\n\0", BrokerError, r"speaks STOMP 1\.1"),
+        (b"CONNECTED\nversion:1.1\n\n\0", BrokerError, r"uses STOMP 1\.1"),
         (b"ERROR\nmessage:User name [me] or password is invalid.\n\n\0", BrokerError, "password is invalid"),
     ],
 )

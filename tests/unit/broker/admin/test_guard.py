@@ -213,8 +213,8 @@ async def test_another_token_holds_from_the_next_look_on_and_sessions_of_the_for
         sessions.begin(TOKEN_HOLDER)
         for text, expected in (("", former), ("no token", former), (f"{new_token()}\n", None)):
             place.file.write_text(text)
-            place.guard.look()
-            place.guard.look()
+            place.guard.refresh()
+            place.guard.refresh()
             token = expected or place.token
             assert await code(client, "POST", "/change", Authorization=f"Bearer {token}") == 200
             assert sessions.ends_of(TOKEN_HOLDER.name) == (0 if expected else 1)
@@ -250,9 +250,9 @@ async def test_where_none_can_be_kept_users_go_on(place: Place, caplog: pytest.L
         assert await code(client, "POST", "/change", Authorization="Bearer ") == 401
         assert await code(client, "POST", "/change", Authorization=basic("ann", "secret")) == 200
         assert place.guard is not None
-        place.guard.look()
+        place.guard.refresh()
         place.file.parent.unlink()
-        place.guard.look()
+        place.guard.refresh()
         assert await code(client, "POST", "/change", Authorization=f"Bearer {place.token}") == 200
 
 

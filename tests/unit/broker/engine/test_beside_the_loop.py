@@ -15,7 +15,7 @@ import pytest
 from tandemmq.broker.core.commands import AckMode, Send
 from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.broker.engine.redelivery import LOOK_SECONDS
+from tandemmq.broker.engine.redelivery import POLL_SECONDS
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.utf import QUICK_WRITTEN_BYTES_MAX
 from tests.unit.broker.engine.conftest import ORDERS, PRICES, Client, Harness, RecordingSession
@@ -190,10 +190,10 @@ def test_a_suspect_that_its_consumer_never_got_comes_alone_again(strict: Harness
 
     def consumer(*, is_sent: bool) -> list[tuple[str, int]]:
         one = client(strict)
-        strict.wait(2 * LOOK_SECONDS)
+        strict.wait(2 * POLL_SECONDS)
         if is_sent:
             threads.do()
-        strict.wait(2 * LOOK_SECONDS)
+        strict.wait(2 * POLL_SECONDS)
         one.vanish()
         strict.turn()
         if not is_sent:

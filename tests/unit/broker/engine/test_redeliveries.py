@@ -41,7 +41,7 @@ def lose(harness: Any, client: Any) -> None:
     """It is lost with what it holds, and a suspect's turn comes."""
     client.vanish()
     harness.turn()
-    harness.wait(2 * redelivery.LOOK_SECONDS)
+    harness.wait(2 * redelivery.POLL_SECONDS)
 
 
 @pytest.mark.parametrize("is_persistent", [True, False])

@@ -571,7 +571,7 @@ def test_a_large_commit_that_waited_for_room_is_made_ready_in_steps(harness: Har
     harness.make_steps()
     harness.store.bytes_max = bytes_max
     made.count = 0
-    harness.engine.flow.look(harness.now)
+    harness.engine.flow.retry(harness.now)
     assert 0 < made.count <= STEP
     acknowledged = 0
     if how == "leaves":
@@ -864,10 +864,10 @@ def limited(make_harness: MakeHarness, **of: Any) -> tuple[Harness, Client, Time
 
 def test_what_waits_for_room_in_very_many_places_is_looked_at_in_steps(make_harness: MakeHarness) -> None:
     harness, sender, tried = limited(make_harness)
-    harness.engine.flow.look(harness.now)
+    harness.engine.flow.retry(harness.now)
     before = tried.count
     assert before <= STEP
-    harness.engine.flow.look(harness.now)
+    harness.engine.flow.retry(harness.now)
     assert tried.count == before, "one look at a time"
     assert harness.most(lambda: tried.count) <= STEP
     assert tried.count == MANY
@@ -881,7 +881,7 @@ def test_what_waits_for_room_in_very_many_places_is_looked_at_in_steps(make_harn
 def test_what_waited_too_long_in_very_many_places_fails_in_steps(make_harness: MakeHarness) -> None:
     harness, sender, _ = limited(make_harness, send_fail_if_no_space_after_timeout=100)
     harness.now += 100
-    harness.engine.flow.look(harness.now)
+    harness.engine.flow.retry(harness.now)
     assert len(sender.errors) <= STEP
     assert harness.most(lambda: len(sender.errors)) <= STEP
     assert len(sender.errors) == MANY

@@ -254,7 +254,7 @@ async def test_a_lock_that_does_not_answer_a_master_ends_with_its_proof(
         gate.close(verb)
     await gate.hit()
     await gives_up(hung, Trouble.PROOF_EXPIRED)
-    await unwell(hung, virtual, "was let go, and does not answer")
+    await unwell(hung, virtual, "was released, but gave no answer")
     await goes_on_elsewhere(hung, node("b").start(), gate.open)
 
 
@@ -441,7 +441,7 @@ async def test_a_lock_that_stays_makes_the_broker_unwell(virtual: VirtualTime, n
     gate.close("release")
     assert "does not answer" in await refused(hung.mastership.handover())
     assert "lock-not-released" in hung.events
-    is_well = await unwell(hung, virtual, "was let go, and does not answer")
+    is_well = await unwell(hung, virtual, "was released, but gave no answer")
     assert other.mastership.role is Role.STANDBY
     gate.open()
     await other.become(Role.MASTER)

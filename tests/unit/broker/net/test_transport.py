@@ -273,7 +273,7 @@ class TestAClientThatNeverReads:
                 await asyncio.sleep(0)
             await bench.until(lambda: not bench.server.connections)
             assert bench.engine.events[-1] == "closed"
-            assert f"does not read: hung up {why}" in caplog.text
+            assert f"does not read: disconnected {why}" in caplog.text
 
 
 async def test_nothing_more_is_delivered_while_something_is_made_ready(bench: Any) -> None:

@@ -213,7 +213,7 @@ async def test_others_have_their_turn_however_often_it_wakes(bench: Bench) -> No
     made: list[int] = []
 
     class Other:
-        def go_on(self, until: float) -> None:
+        def resume(self, until: float) -> None:
             made.append(len(bench.engine.commands))
 
     handle = bench.engine.handle

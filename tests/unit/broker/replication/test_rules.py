@@ -25,12 +25,12 @@ from tandemmq.broker.replication.messages import (
     Follow,
     Have,
     Message,
+    PreVote,
+    PreVoteAnswer,
     Promise,
     PromiseAnswer,
     Resign,
     Sealed,
-    Would,
-    WouldAnswer,
 )
 from tandemmq.broker.replication.promise import LIVES_MAX, PromiseFile
 from tandemmq.broker.replication.quorum import BEFORE_ALL, ChangeRefused, Position
@@ -150,9 +150,9 @@ class Case:
         self.say(link, Promise(**(asked | changes)))
         return self.last(link, PromiseAnswer)
 
-    def would(self, link: NotedLink, position: Position) -> WouldAnswer:
-        self.say(link, Would(1, SET, 4, position, 1))
-        return self.last(link, WouldAnswer)
+    def pre_vote(self, link: NotedLink, position: Position) -> PreVoteAnswer:
+        self.say(link, PreVote(1, SET, 4, position, 1))
+        return self.last(link, PreVoteAnswer)
 
     @property
     def here(self) -> Position:
@@ -275,10 +275,10 @@ def test_who_answered_promises_nothing_until_the_lease_is_over(case: Case) -> No
     case.say(case.two, Alive(5, 1, 10_000))
     case.clock.now += T - 0.1
     assert case.ask(case.three, 7, case.here).reason == "a master leads"
-    assert case.would(case.three, case.here).reason == "a master leads"
+    assert case.pre_vote(case.three, case.here).reason == "a master leads"
     assert case.promised == 5
     case.clock.now += 0.2
-    assert case.would(case.three, case.here).yes
+    assert case.pre_vote(case.three, case.here).yes
     assert case.ask(case.three, 7, case.here).granted
 
 
@@ -329,7 +329,7 @@ def test_a_node_that_is_not_whole_promises_nothing(case: Case) -> None:
     case.replica.state.set_whole(False)
     assert case.ask(case.two, 7, case.here).reason == "this node does not vote"
     case.stand()
-    assert case.count(case.two, Would) == 0
+    assert case.count(case.two, PreVote) == 0
 
 
 def test_a_disk_that_takes_no_promise_lets_nothing_be_answered(case: Case) -> None:
@@ -558,8 +558,8 @@ def test_after_a_failure_of_the_disk_nobody_is_followed_for_a_while(case: Case) 
 def elected(case: Case) -> None:
     """By its own voice and that of the second."""
     case.stand()
-    asked = case.last(case.two, Would)
-    case.say(case.two, WouldAnswer(asked.id, True, "", 4, case.here, 1))
+    asked = case.last(case.two, PreVote)
+    case.say(case.two, PreVoteAnswer(asked.id, True, "", 4, case.here, 1))
     promise = case.last(case.two, Promise)
     case.say(case.two, PromiseAnswer(promise.id, promise.epoch, True, "", promise.epoch))
     assert case.replica.state.term is not None
@@ -580,7 +580,7 @@ def leading(case: Case) -> Term:
 def test_a_lease_begins_before_the_promises_were_asked_for(case: Case) -> None:
     """They may be long under way, and bind from when they were given."""
     case.stand()
-    case.say(case.two, WouldAnswer(case.last(case.two, Would).id, True, "", 4, case.here, 1))
+    case.say(case.two, PreVoteAnswer(case.last(case.two, PreVote).id, True, "", 4, case.here, 1))
     asked_at = case.clock.now
     case.clock.now += T / 8
     promise = case.last(case.two, Promise)
@@ -612,10 +612,10 @@ def test_a_master_does_not_remove_itself(case: Case) -> None:
 
 def test_an_epoch_is_above_all_that_was_heard_of(case: Case) -> None:
     case.stand()
-    asked = case.last(case.two, Would)
-    case.say(case.two, WouldAnswer(asked.id - 1, True, "", 40, case.here, 1))
+    asked = case.last(case.two, PreVote)
+    case.say(case.two, PreVoteAnswer(asked.id - 1, True, "", 40, case.here, 1))
     assert case.count(case.two, Promise) == 0, "that answers another question"
-    case.say(case.two, WouldAnswer(asked.id, True, "", 40, case.here, 1))
+    case.say(case.two, PreVoteAnswer(asked.id, True, "", 40, case.here, 1))
     assert case.last(case.two, Promise).epoch == 41
     assert case.promised == 41
 
@@ -721,7 +721,7 @@ def test_what_a_master_writes_until_it_is_deposed_counts_when_it_promises(
 
 def test_a_candidate_that_promises_to_another_gives_back_what_it_was_promised(case: Case) -> None:
     case.stand()
-    case.say(case.two, WouldAnswer(case.last(case.two, Would).id, True, "", 4, case.here, 1))
+    case.say(case.two, PreVoteAnswer(case.last(case.two, PreVote).id, True, "", 4, case.here, 1))
     epoch = case.last(case.two, Promise).epoch
     assert case.ask(case.three, epoch + 1, case.here).granted
     assert case.last(case.two, Resign) == Resign(epoch, None)

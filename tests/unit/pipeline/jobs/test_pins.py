@@ -126,7 +126,7 @@ def test_the_journal_alone_says_what_the_broker_says(spark: SparkSession, tmp_pa
         directory = tmp_path / f"store-{number:02}"
         directory.mkdir()
         life = Life(str(directory), random.Random(chance.random()))
-        life.go_on(STEPS)
+        life.run(STEPS)
         life.term.close()
         directories.append(directory)
 
@@ -283,7 +283,7 @@ def test_findings_name_ranges_of_files_and_what_is_not_known() -> None:
         "3 of 4 files are held, 3.0 KiB, for 100 B of live messages.",
         "db-7.log to db-8.log, db-12.log are held by 3 messages of queue://orders (the oldest of 2026-11-03 09:00); "
         "were they consumed, 3.0 KiB would go.",
-        "Nothing needs 1 files, 1.0 KiB: they go with the next checkpoint of a broker.",
-        "10 B are damaged, and what they said of other files is not known: `tandemmq pipeline verify` says where.",
+        "Nothing needs 1 files, 1.0 KiB: the next checkpoint of a broker removes them.",
+        "10 B are damaged, and their references to other files are unknown: `tandemmq pipeline verify` shows where.",
         "5 files of archives were left out: no broker needs them.",
     )

@@ -169,7 +169,7 @@ def test_a_journal_of_which_nothing_is_left_is_refused_and_again_at_the_next_sta
         ) as refusal:
             Term(str(tmp_path), broker, SETTINGS)
         assert refusal.value.message_ids == [each.message.message_id for each in added]
-    assert any("nothing of this journal is left" in each for each in check(str(tmp_path)).problems)
+    assert any("all files of this journal are missing" in each for each in check(str(tmp_path)).problems)
     for path in tmp_path.glob("*.away"):
         path.rename(str(path).removesuffix(".away"))
     assert len(bodies(tmp_path, broker=broker)) == len(added)

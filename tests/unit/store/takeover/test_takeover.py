@@ -165,7 +165,7 @@ def test_a_journal_that_is_gone_is_missed_by_its_index(tmp_path: Path, state: st
     for path in store.directory.glob("db-*.log"):
         path.unlink()
     for _ in range(3):  # each leaves a fence
-        with pytest.raises(JournalLost, match=r"nothing of this journal is left.*`tandemmq store afresh"):
+        with pytest.raises(JournalLost, match=r"all files of this journal are missing.*`tandemmq store afresh"):
             take_over(store.directory)
 
 

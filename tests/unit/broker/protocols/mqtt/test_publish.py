@@ -60,7 +60,7 @@ def test_what_is_no_topic_is_refused_by_its_name(come, caplog, topic, version):
         told = [(each.type.name, topic[:200] in str(each.properties.reason_string)) for each in say(wire)]
         assert told == ([("DISCONNECT", True)] if version is V5 else [])
         assert wire.is_closed
-    assert caplog.text.count(f"hung up on: '{topic[:60]}") == 1, "one line a minute"
+    assert caplog.text.count(f"was disconnected: '{topic[:60]}") == 1, "one line a minute"
 
 
 @LASTING
