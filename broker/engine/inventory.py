@@ -23,6 +23,7 @@ from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.scheduling.scheduled_message import PENDING
 from tandemmq.broker.core.slices import ITEMS, Work, pieces
 from tandemmq.broker.core.statistics import NOTHING_YET, figures_of, topic_figures
+from tandemmq.broker.core.topics.shared import CLIENT_ID, OWN_TERMS, Holding
 from tandemmq.broker.core.topics.topic import Topic, TopicSubscription
 from tandemmq.broker.engine.branches import Branch
 from tandemmq.store.records.commands import subscription_key
@@ -140,6 +141,11 @@ class Inventory:
         """Return the number of messages of a durable subscription, including its consumer's; 0: there is none."""
         durable = self.destinations.durables.get(subscription_key(client_id, name))
         return 0 if durable is None else sum(part.count for part in durable.parts.values())
+
+    def membership(self, client_id: str, name: str) -> Holding | None:
+        """Return the one membership of a shared subscription with its own terms. None: it is another subscription."""
+        is_shared = client_id == CLIENT_ID and name.startswith(OWN_TERMS)
+        return self.destinations.holdings.only_of(name) if is_shared else None
 
     # ---- clients
 
@@ -265,7 +271,7 @@ def _slow(subscription: Subscription) -> str | None:
     if not subscription.is_pull and subscription.credit <= 0 and not subscription.withheld:
         return f"it acknowledges too slowly: {len(subscription.unacked)} deliveries of its prefetch are open"
     if not subscription.outlet.is_writable:
-        return "its socket takes nothing: it reads too slowly"
+        return "its connection accepts no more bytes: it reads too slowly"
     return None
 
 

@@ -19,10 +19,11 @@ from tandemmq.broker.core.topics.shared import CLIENT_ID
 from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.clients import Clients
 from tandemmq.broker.engine.part import Part, Shared
-from tandemmq.broker.engine.ports import Then
+from tandemmq.broker.engine.ports import Callback
 from tandemmq.store.operations import AddConnection
 from tandemmq.store.records.commands import subscription_key
 from tandemmq.store.records.connection_owners import CONNECTIONS_MAX, ConnectionUsers
+from tandemmq.store.records.message import Destination
 from tandemmq.store.records.message_ids import is_of_numbered
 
 # Format of IdGenerator, of ActiveMQ and of its clients in other languages.
@@ -97,7 +98,7 @@ class Login(Part):
         )
 
     def _store_owner(self, client: Client, id: str, user: str, then: Callable[[None], None]) -> None:
-        self._append(AddConnection(id, user, Then(client, lambda _: then(None))))
+        self._append(AddConnection(id, user, Callback(client, lambda _: then(None))))
 
     def enter(self, client: Client, command: Connect) -> None:
         """Continue to connect a client whose user is known."""
@@ -258,8 +259,9 @@ class Login(Part):
             is_anothers = self._connection_owners.is_refused(id, principal.owner, _address_of(client))
         if is_anothers or is_of_numbered(id):
             raise ClientError(
-                f"Connection {id} belongs to another user, or to a program of other users elsewhere",
-                "Only its own user takes over a connection. A program adds users from the address of its others only.",
+                f"Connection {id} belongs to another user, or to a program of other users at another address",
+                "Only its own user can take over a connection. A program can get a new user only from an "
+                "address of its other users.",
                 kind=ErrorKind.SECURITY,
             )
 
@@ -294,10 +296,10 @@ def _address_of(client: Client) -> str:
 class ClientIds(Part):
     """Decides which users may connect with a client id: its owners, who have state under it.
 
-    That state is a durable subscription or the session of an MQTT client. The store keeps the user of each, so an owner
-    stays the owner after a restart and a failover. State without a user, from ActiveMQ or from before users were set
-    up, has no owner: its first user becomes the owner. A client id without state is free while no client is connected
-    with it.
+    That state is a durable or shared subscription, or the session of an MQTT client. The store keeps the user of each,
+    so an owner stays the owner after a restart and a failover. State without a user, from ActiveMQ or from before users
+    were set up, has no owner: its first user becomes the owner. A client id without state is free while no client is
+    connected with it.
 
     If rights are configured, an operator may connect with the client id of another user, by its admin rights. It is a
     guest: it uses and deletes the present state, makes no state under that client id, and gives way to an owner."""
@@ -318,14 +320,15 @@ class ClientIds(Part):
             self._check_name(principal, client_id)
         if self.is_owner(principal, client_id, session_user):
             return False
-        durables = self._durables(client_id)
-        if session_user is None and all(each.user is None for each in durables):
+        durables, users = self._durables(client_id), self._users(client_id)
+        if session_user is None and not users:
             return False
         # An MQTT client has its session under its client id.
         # prove: a-guest-has-no-session "not has_session" -> "True"
         may_come = not principal.is_proved or not has_session
+        has_more = session_user is not None or any(each.user for each in self._destinations.holdings.of(client_id))
         # prove: a-client-id-is-its-owners "self._may_use" -> "True or self._may_use"
-        if not (may_come and self._may_use(principal, durables, session_user)):
+        if not (may_come and self._may_use(principal, durables, has_more=has_more)):
             raise ClientError(
                 f"Client id {client_id!r} belongs to another user",
                 "That user has a durable subscription or an MQTT session under this client id.",
@@ -335,12 +338,19 @@ class ClientIds(Part):
 
     def is_owner(self, principal: Principal, client_id: str, session_user: str | None) -> bool:
         """Return whether ``principal`` has state under that client id."""
-        return session_user == principal.name or any(each.user == principal.name for each in self._durables(client_id))
+        return session_user == principal.name or principal.name in self._users(client_id)
 
-    def _may_use(self, principal: Principal, durables: list[DurableSubscriber], session_user: str | None) -> bool:
-        """Return whether a user who owns nothing there may use the client id, as an admin of all its state."""
-        may_session = session_user is None or _has_right(self._access, principal, is_admin(self._access, principal))
-        return may_session and all(may_use(self._access, principal, each) for each in durables)
+    def _users(self, client_id: str) -> set[str]:
+        """Return the users who have durable or shared subscriptions under that client id."""
+        users = {each.user for each in self._durables(client_id)}
+        users |= {each.user for each in self._destinations.holdings.of(client_id)}
+        return {each for each in users if each is not None}
+
+    def _may_use(self, principal: Principal, durables: list[DurableSubscriber], *, has_more: bool) -> bool:
+        """Return whether a user who owns nothing there may use the client id, as an admin of all its state.
+        ``has_more``: that is more than durable subscriptions."""
+        may_more = not has_more or _has_right(self._access, principal, is_admin(self._access, principal))
+        return may_more and all(may_use(self._access, principal, each) for each in durables)
 
     def _durables(self, client_id: str) -> list[DurableSubscriber]:
         durables = self._destinations.durables
@@ -364,11 +374,15 @@ class ClientIds(Part):
 
 def may_use(access: PrivateAccess, principal: Principal, durable: DurableSubscriber) -> bool:
     """Return whether ``principal`` may use a durable subscription: its user, or one with admin rights on its topics."""
-    if durable.user is None or durable.user == principal.name:
-        return True
+    is_its = durable.user is None or durable.user == principal.name
+    return is_its or administers(access, principal, durable.topics)
+
+
+def administers(access: PrivateAccess, principal: Principal, topics: Iterable[Destination]) -> bool:
+    """Return whether ``principal`` was granted to create and delete these topics."""
     may_all = all(
         access.may(principal, operation, topic)
-        for topic in durable.topics
+        for topic in topics
         for operation in (Operation.CREATE, Operation.REMOVE)
     )
     return _has_right(access, principal, may_all)

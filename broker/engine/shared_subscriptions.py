@@ -13,6 +13,7 @@ from tandemmq.broker.core.topics import shared
 from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.core.topics.shared import CLIENT_ID, Holding, SharedSubscriber
 from tandemmq.broker.engine.durable_subscriptions import DurableSubscriptions
+from tandemmq.broker.engine.login import administers
 from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.store.operations import RemoveOwner
 from tandemmq.store.records.commands import encode_unsubscribe, subscription_key
@@ -31,6 +32,7 @@ class SharedSubscriptions(Part):
 
     def name_of(self, client: Client, command: Subscribe, group: str, parts: tuple[Destination, ...]) -> str:
         """Return the name of the shared subscription that the client requests. ClientError if it cannot be one."""
+        assert not command.has_terms or group.startswith(shared.OWN_TERMS), "MQTT has no such group"
         if not group or ("/" in group and not command.has_terms):
             raise refusal(f"{group!r} is no name of a group", "It has no slash.", ErrorKind.DESTINATION)
         if len(parts) != 1 or parts[0].kind is not DestinationKind.TOPIC:
@@ -125,6 +127,7 @@ class SharedSubscriptions(Part):
         share has consumers."""
         self.check_is_holder(client, holding)
         durable = self.share_of(holding)
+        # prove: a-used-share-is-kept "durable.users" -> "False"
         if unless_used and durable is not None and durable.users:
             raise refusal(f"Shared subscription {holding.name} has consumers", "Close them.", ErrorKind.STATE)
         self._destinations.holdings.remove(holding)
@@ -162,7 +165,10 @@ class SharedSubscriptions(Part):
             self._ending.discard(durable.name)
 
     def check_is_holder(self, client: Client, holding: Holding) -> None:
-        if holding.user is not None and holding.user != client.principal.name:
+        """Raise ClientError if the client is not its user and may not create and delete its topics."""
+        share = self.share_of(holding)
+        is_its = holding.user is None or holding.user == client.principal.name
+        if not is_its and not (share is not None and administers(self._access, client.principal, share.topics)):
             raise refusal(
                 f"Durable subscription {holding.name} of client {holding.client_id} belongs to another user",
                 kind=ErrorKind.SECURITY,

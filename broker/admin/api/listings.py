@@ -15,6 +15,7 @@ from tandemmq.broker.admin.api.term import Term, kind_in
 from tandemmq.broker.admin.callers import Role
 from tandemmq.broker.core.commands import Connect, Unsubscribe
 from tandemmq.broker.core.slices import Work
+from tandemmq.broker.core.topics.shared import CLIENT_ID
 from tandemmq.broker.engine.inventory import Found, Inventory, Query, Row, place_of_part
 from tandemmq.broker.net.server import Server
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -102,9 +103,15 @@ class Listings:
 
     async def _delete_subscription(self, call: Call) -> Answer:
         """Delete a subscription in the name of its client. Its client id is in use until this returns."""
-        async with operator_client(self._term.engine(), call.caller) as operator:
-            await operator.enter(Connect(call.path["client_id"]))
-            await operator.do(Unsubscribe(None, durable_name=call.path["name"]))
+        client_id, name = call.path["client_id"], call.path["name"]
+        engine = self._term.engine()
+        membership = engine.inventory.membership(client_id, name)
+        if membership is not None:
+            client_id, name = membership.client_id, membership.name
+        is_global = membership is not None and client_id == CLIENT_ID
+        async with operator_client(engine, call.caller) as operator:
+            await operator.enter(Connect(None if is_global else client_id))
+            await operator.do(Unsubscribe(None, durable_name=name, is_global=is_global, unless_used=True))
         return {}
 
     async def _consumers(self, call: Call) -> Answer:

@@ -1,28 +1,29 @@
-"""Subscription that consumers of any connections share: each message goes to one of them (MQTT 5.0, 4.8.2). Pure.
+"""Subscription that consumers of any connections share: each message goes to one of them (MQTT 5.0, 4.8.2; JMS). Pure.
 
 In the store it is an ordinary durable subscription of the client id ``$share`` with the name GROUP/FILTER, topic by
-topic. It exists while a consumer uses it, or a client id holds it, connected or not. For each holder the store has a
-record: a durable subscription of that client id, with the client's name for it, to the topic ``names.MQTT_SHARES``, to
-which no message is ever sent. The subscribed destination in this record is GROUP/FILTER. So the journal alone shows the
-holders. A holder's record is written before the first topic's, and removed before the last one's: topics without a
-holder are the rest of an interrupted removal.
+topic. One that has its own terms (JMS) has any name, which is no GROUP/FILTER. It exists while a consumer uses it, or a
+client id holds it, connected or not. For each holder the store has a record: a durable subscription of that client id,
+with the client's name for it, to the topic ``names.MQTT_SHARES``, to which no message is ever sent. The subscribed
+destination in this record is that name. So the journal alone shows the holders. A holder's record is written before the
+first topic's, and removed before the last one's: so topics without a holder are left over from an interrupted removal.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, ValuesView
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
 from tandemmq.broker.core.delivery import Subscription
 from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.core.topics.topic import DurableSubscription
-from tandemmq.store.records.commands import subscription_key
 from tandemmq.store.records.message import Destination
 
 #: Client id of these durable subscriptions in the store. No client may use it.
 CLIENT_ID: Final = "$share"
+#: Begins the name of a share that has terms of its own. No group of MQTT has this character (MQTT-4.8.2-2).
+OWN_TERMS: Final = "#"
 
 
 def name_of(group: str, topics: Destination) -> str:
@@ -76,24 +77,35 @@ class Holding:
 class Holdings:
     """Index of all holdings, by client id and name."""
 
-    __slots__ = ("_by_key", "_counts")
+    __slots__ = ("_by_client_id", "_counts")
 
     def __init__(self) -> None:
-        self._by_key: dict[str, Holding] = {}
+        self._by_client_id: dict[str, dict[str, Holding]] = {}
         self._counts: Counter[str] = Counter()
 
-    def all(self) -> ValuesView[Holding]:
-        return self._by_key.values()
+    def of(self, client_id: str) -> Collection[Holding]:
+        """Return the holdings of a client id."""
+        return self._by_client_id.get(client_id, {}).values()
+
+    def only_of(self, share: str) -> Holding | None:
+        """Return the one holding of a share; None: it has none, or several."""
+        if self._counts[share] != 1:
+            return None
+        every = (each for of_client in self._by_client_id.values() for each in of_client.values())
+        return next(each for each in every if each.share == share)
 
     def get(self, client_id: str, name: str) -> Holding | None:
-        return self._by_key.get(subscription_key(client_id, name))
+        return self._by_client_id.get(client_id, {}).get(name)
 
     def add(self, holding: Holding) -> None:
-        self._by_key[subscription_key(holding.client_id, holding.name)] = holding
+        self._by_client_id.setdefault(holding.client_id, {})[holding.name] = holding
         self._counts[holding.share] += 1
 
     def remove(self, holding: Holding) -> None:
-        del self._by_key[subscription_key(holding.client_id, holding.name)]
+        of_client = self._by_client_id[holding.client_id]
+        del of_client[holding.name]
+        if not of_client:
+            del self._by_client_id[holding.client_id]
         self._counts[holding.share] -= 1
         if not self._counts[holding.share]:
             del self._counts[holding.share]

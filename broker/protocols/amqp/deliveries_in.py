@@ -140,7 +140,9 @@ class DeliveriesIn:
         self.answered(sent.link)
 
     def not_stored(self, sent: Sent, error: ClientError) -> None:
-        """Reject a message of the client."""
+        """Reject a message of the client. The engine lets its transaction fail."""
+        if sent.transaction is not None:
+            sent.transaction.has_failed = True
         if not self._endpoint.is_ending:
             self.answer(sent.link, sent.delivery_id, _rejected(error_of(error), sent.transaction))
         self.answered(sent.link)

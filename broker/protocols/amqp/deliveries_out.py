@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from operator import itemgetter
 from typing import Any, Final
 
 from tandemmq.broker.core.commands import ClientError, Command, Grant
@@ -35,7 +34,7 @@ class DeliveriesOut:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._next_delivery_id = 0
-        self._unsettled: dict[int, OutLink] = {}  # by delivery id, in order
+        self._unsettled: dict[int, OutLink] = {}  # by delivery id
         # Deliveries that wait for the window, with their tags. Of the first, some frames may be written.
         self._waiting: deque[tuple[OutLink, int, Frames]] = deque()
 
@@ -287,14 +286,12 @@ class DeliveriesOut:
     def resume(self, run: Run) -> None:
         """Have deliveries wait for the client again: their transaction was rolled back."""
         link = run.link
-        for place, id in enumerate(run.ids):
-            link.unsettled[id] = run.first + place
+        tag = run.first
+        for id in run.ids:
+            link.unsettled[id] = tag
             self._unsettled[id] = link
-        link.unsettled = dict(sorted(link.unsettled.items(), key=itemgetter(1)))
-        # Delivery ids are serial numbers: the oldest is the furthest behind the next.
-        next_id = self._next_delivery_id
-        self._unsettled = dict(sorted(self._unsettled.items(), key=lambda each: (each[0] - next_id) & UINT_MAX))
-        self._endpoint.scanned += len(self._unsettled)
+            tag += 1
+        self._endpoint.scanned += len(run.ids)
 
     def settle(self, run: Run, state: Any) -> None:
         """Settle deliveries with the outcome that they have since their transaction was committed."""

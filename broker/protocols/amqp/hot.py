@@ -26,6 +26,7 @@ _FALSE: Final = 0x42
 _ZERO: Final = 0x43
 _SMALL: Final = 0x52
 _UINT: Final = 0x70
+_EMPTY_LIST: Final = 0x45
 _UBYTE: Final = 0x50
 _TIME: Final = 0x83
 _BINARY: Final = 0xA0
@@ -166,6 +167,8 @@ _USUAL: Final = (
 def read_header(data: bytes, at: int, stop: int) -> Header | None:
     """Return the header."""
     try:
+        if data[at] == _EMPTY_LIST and at + 1 == stop:
+            return Header()
         if data[at] != _LIST or at + 2 + data[at + 1] != stop:
             return None
         left = data[at + 2]
@@ -249,6 +252,8 @@ def read_properties(data: bytes, at: int, stop: int) -> Properties | None:
     """Return the properties."""
     values: list[Any] = []
     try:
+        if data[at] == _EMPTY_LIST and at + 1 == stop:
+            return Properties()
         if data[at] != _LIST or at + 2 + data[at + 1] != stop or data[at + 2] > len(_USUAL):
             return None
         count = data[at + 2]

@@ -182,6 +182,7 @@ class Incoming:
         self.properties[HAS_PROPERTIES] = True
         self._to = found.to
         if found.message_id is not None:
+            # prove: amqp-ids-of-clients-are-no-keys "message.text_view" -> "message.message_id"
             message.text_view = id_text(found.message_id)
         message.type = _field(found.subject)
         if found.reply_to is not None:

@@ -128,7 +128,9 @@ class LinkEnds:
         if isinstance(link, OutLink):
             if link.written:
                 commands.append(acknowledged(link))
-            commands.append(_end_of(link, ended, is_closed=answer is not None and answer.closed and not answer.error))
+            # prove: amqp-errors-end-no-durable "answer.error is None" -> "True"
+            is_closed = answer is not None and answer.closed and answer.error is None
+            commands.append(_end_of(link, ended, is_closed=is_closed))
         elif link.is_control:
             self._control_links.end(link, commands)
             self._producer_removed(link, ended)

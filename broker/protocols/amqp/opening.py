@@ -24,6 +24,7 @@ IDLE_MS_MIN: Final = 200
 BROKERS_MAX: Final = 100
 ANONYMOUS_RELAY: Final = Symbol("ANONYMOUS-RELAY")
 SHARED_SUBS: Final = Symbol("SHARED-SUBS")
+DELAYED_DELIVERY: Final = Symbol("DELAYED_DELIVERY")
 # Enforcing Connection Uniqueness 1.0: one connection for each container-id.
 SOLE_CONNECTION: Final = Symbol("sole-connection-for-container")
 _POLICY: Final = Symbol("sole-connection-enforcement-policy")
@@ -87,7 +88,7 @@ def connect_of(
 def answer_to(connect: Connect, limits: AmqpLimits, frame_bytes_max: int) -> schema.Open:
     """Return the broker's open for a client that it has admitted. It names the brokers if the client takes a frame of
     this length."""
-    capabilities: tuple[Symbol, ...] = (ANONYMOUS_RELAY, SHARED_SUBS)
+    capabilities: tuple[Symbol, ...] = (ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS)
     if connect.client_id is not None:
         capabilities += (SOLE_CONNECTION,)
     brokers = [_broker(each) for each in limits.failover_uris[:BROKERS_MAX]]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tandemmq.broker.core.commands import ClientError, ErrorKind, FindDurable, Receipt, Unsubscribe
+from tandemmq.broker.core.topics.shared import OWN_TERMS
 from tandemmq.broker.protocols.amqp.errors import (
     INVALID_FIELD,
     LINK_STOLEN,
@@ -32,8 +33,8 @@ GLOBAL: Final = "global"
 
 @dataclass(slots=True, frozen=True)
 class Subscription:
-    """What the name of a link stands for. ``is_global``: it belongs to no container. ``is_looked_up``: the link has no
-    source."""
+    """Durable or shared subscription that a link names. ``is_global``: it belongs to no container. ``is_looked_up``:
+    the link has no source."""
 
     name: str
     container: str
@@ -48,12 +49,12 @@ class Subscription:
 
     @property
     def share(self) -> str | None:
-        """Name for the engine. No share of MQTT has a name that begins with a number sign (MQTT-4.8.2-2)."""
+        """Name for the engine."""
         if not self.is_shared:
             return None
         # prove: amqp-shares-are-apart "self.container.replace" -> "''.replace"
         owner = "" if self.is_global else self.container.replace("%", "%25").replace("/", "%2F")
-        return f"#{'durable' if self.is_durable else 'volatile'}/{owner}/{self.name}"
+        return f"{OWN_TERMS}{'durable' if self.is_durable else 'volatile'}/{owner}/{self.name}"
 
 
 def subscription_of(attach: Attach, destination: Destination | None, container: str) -> Subscription | None:

@@ -37,7 +37,7 @@ _COPY: Final = "copy"
 # Receiver settle modes.
 FIRST: Final = 0
 SECOND: Final = 1
-_UNSETTLED_STATE: Final = 2  # of terminus-durability
+UNSETTLED_STATE: Final = 2  # of terminus-durability
 # Capabilities of a terminus (AMQP JMS Mapping).
 _TEMPORARY_TOPIC: Final = "temporary-topic"
 _CAPABILITIES: Final = {
@@ -103,6 +103,8 @@ def reading_of(attach: Attach, temporary: Destination | None) -> Reading:
     source = attach.source
     if not isinstance(source, Source):
         raise AmqpError(INVALID_FIELD, "the source of the link is not a source", Scope.LINK)
+    if source.durable > UNSETTLED_STATE:
+        raise AmqpError(INVALID_FIELD, f"terminus-durability is {UNSETTLED_STATE} at most", Scope.LINK)
     destination = temporary or destination_of(source.address, source.capabilities)
     is_browser = source.distribution_mode == _COPY and not destination.is_topic
     selector: str | None = None
@@ -155,7 +157,7 @@ def found_source(found: FoundDurable, subscription: Subscription) -> Source:
     destination = found.destination
     return Source(
         address=None if destination is None else address_of(destination),
-        durable=_UNSETTLED_STATE,
+        durable=UNSETTLED_STATE,
         expiry_policy=NEVER,
         filter=filter or None,
         capabilities=() if destination is None else _capabilities_of(destination, subscription),

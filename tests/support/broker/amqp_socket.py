@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from typing import Any, Self, TypeVar
 
 from tandemmq.broker.protocols.amqp import frames, schema
@@ -13,22 +14,37 @@ from tandemmq.broker.protocols.amqp.types import Reader
 
 SECONDS_MAX = 20.0
 WINDOW = 1 << 20
+PIECE_BYTES = 100_000
 Kind = TypeVar("Kind", bound=Composite)
 
 
-class AmqpSocket:
-    """A connection with one session. ``with AmqpSocket(port) as client: ...``"""
+class Refused(Exception):
+    """A login or link was refused, with this code or condition."""
 
-    def __init__(self, port: int, user: str = "me", password: str = "word") -> None:
+
+class AmqpSocket:
+    """A connection with one session. ``with AmqpSocket(port) as client: ...``
+
+    ``tls``: it logs in by the certificate of that context (SASL EXTERNAL). Raises Refused for a login that is refused.
+    """
+
+    def __init__(
+        self, port: int, user: str = "me", password: str = "word", *, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), SECONDS_MAX)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname="127.0.0.1")
         self._cutter = FrameCutter(1 << 24)
         self._handles = 0
         self._deliveries = 0
         self._socket.sendall(frames.SASL)
         assert self._header() == frames.SASL
         self._await(schema.SaslMechanisms)
-        self._say(schema.SaslInit("PLAIN", f"\0{user}\0{password}".encode()), type=frames.OF_SASL)
-        assert self._await(schema.SaslOutcome)[0].code == 0
+        init = schema.SaslInit("PLAIN", f"\0{user}\0{password}".encode())
+        self._say(init if tls is None else schema.SaslInit("EXTERNAL", b""), type=frames.OF_SASL)
+        outcome, _ = self._await(schema.SaslOutcome)
+        if outcome.code:
+            raise Refused(outcome.code)
         self._socket.sendall(frames.AMQP)
         assert self._header() == frames.AMQP
         self._say(schema.Open("socket"))
@@ -42,6 +58,10 @@ class AmqpSocket:
     def __exit__(self, *_: object) -> None:
         self._say(schema.Close())
         self._await(schema.Close)
+        self.drop()
+
+    def drop(self) -> None:
+        """Close the socket."""
         self._socket.close()
 
     def send(self, address: str, *messages: bytes, message_format: int = 0) -> None:
@@ -55,7 +75,10 @@ class AmqpSocket:
                 message_format=message_format,
             )
             self._deliveries += 1
-            self._say(transfer, payload=each)
+            for start in range(0, max(len(each), 1), PIECE_BYTES):
+                transfer.more = start + PIECE_BYTES < len(each)
+                self._say(transfer, payload=each[start : start + PIECE_BYTES])
+                transfer = schema.Transfer(handle=handle)
             disposition, _ = self._await(schema.Disposition)
             assert disposition.state == schema.Accepted(), disposition
 
@@ -90,7 +113,9 @@ class AmqpSocket:
         fields.setdefault("initial_delivery_count", 0)
         self._say(schema.Attach(name=f"link-{handle}", handle=handle, **fields))
         attach, _ = self._await(schema.Attach)
-        assert (attach.target if not fields["role"] else attach.source) is not None, self._await(schema.Detach)
+        if (attach.source if fields["role"] else attach.target) is None:
+            detach, _ = self._await(schema.Detach)
+            raise Refused(detach.error.condition)
         return handle
 
     def _say(self, performative: Composite, *, payload: bytes = b"", type: int = frames.OF_AMQP) -> None:

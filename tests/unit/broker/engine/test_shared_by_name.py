@@ -13,6 +13,7 @@ from tandemmq.broker.core.topics.shared import CLIENT_ID
 from tandemmq.store.records.message import Destination, DestinationKind
 from tests.unit.broker.engine.conftest import PRICES
 from tests.unit.broker.engine.test_shared_subscriptions import records, send, shares
+from tests.unit.broker.security.test_client_ids import Harness as Ruled
 from tests.unit.broker.security.test_connection_ids import Secured
 
 OTHER = Destination(DestinationKind.TOPIC, "other.one")
@@ -80,6 +81,7 @@ def test_it_keeps_its_terms_over_a_failover(harness: Any) -> None:
 
 
 def test_it_is_not_deleted_while_it_has_consumers(harness: Any) -> None:
+    # proves: a-used-share-is-kept
     one, two = join(harness.client("me")), harness.client("you")
     join(one, "t")
     one.unsubscribe(None, durable_name="d", unless_used=True)
@@ -138,6 +140,27 @@ def test_another_user_does_not_use_a_global_one() -> None:
     bob.unsubscribe(None, durable_name="d", is_global=True)
     harness.turn()
     assert kinds(bob) == [ErrorKind.SECURITY] * 3
+
+
+def test_an_operator_deletes_the_shared_subscription_of_another_user() -> None:
+    harness = Ruled(EngineSettings())
+    ann, root, bob = (harness.user(name, None) for name in ("ann", "root", "bob"))
+    root.send("", PRICES).turn()  # the topic is there
+    join(ann, is_global=True).unsubscribe("s").turn()
+    for client in (bob, root):
+        client.unsubscribe(None, durable_name="d", is_global=True, unless_used=True, receipt="gone").turn()
+    assert (kinds(bob), root.receipts, records(harness)) == ([ErrorKind.SECURITY], ["gone"], [])
+
+
+def test_one_membership_is_found_by_its_share(harness: Any) -> None:
+    join(harness.client("me"))
+    found = harness.engine.inventory.membership(CLIENT_ID, SHARE)
+    assert (found.client_id, found.name) == ("me", "d")
+    assert harness.engine.inventory.membership("me", "d") is None
+    assert harness.engine.inventory.membership(CLIENT_ID, "#d/me/other") is None
+    for client_id in ("one", "two"):
+        harness.client(client_id).subscribe("s", PRICES, share=SHARE, has_terms=True, durable_name="e").turn()
+    assert harness.engine.inventory.membership(CLIENT_ID, SHARE) is None
 
 
 def test_a_durable_subscription_is_found_with_its_terms(harness: Any) -> None:

@@ -75,11 +75,14 @@ def test_an_operator_takes_no_subscription_over(secured: Harness) -> None:
     assert (kinds(root), list(alice.client.subscriptions)) == ([ErrorKind.STATE], ["s"])
 
 
-@pytest.mark.parametrize("state", ["a durable subscription", "a session"])
+@pytest.mark.parametrize("state", ["a durable subscription", "a shared one", "a session"])
 def test_another_users_client_id_is_not_shared(secured: Harness, state: str) -> None:
     # proves: a-shared-client-id-is-its-owners
     if state == "a session":
         secured.sessions.users["till"] = "alice"
+    elif state == "a shared one":
+        sharing(secured, "alice").subscribe("s", PRICES, share="#", has_terms=True, durable_name="d").turn().vanish()
+        secured.turn()
     else:
         durable(secured)
     mallory = sharing(secured, "mallory")
@@ -89,10 +92,11 @@ def test_another_users_client_id_is_not_shared(secured: Harness, state: str) -> 
     assert kinds(mallory)[1:] == [ErrorKind.CLIENT_ID]
 
 
-def test_a_client_id_that_was_free_gets_one_owner(secured: Harness) -> None:
+@pytest.mark.parametrize("share", [None, "#"])
+def test_a_client_id_that_was_free_gets_one_owner(secured: Harness, share: str | None) -> None:
     # proves: a-client-id-has-one-owner
     mallory, alice = sharing(secured, "mallory"), sharing(secured, "alice")
-    subscribe(alice)
+    alice.subscribe("s", PRICES, share=share, has_terms=True, durable_name="d").turn()
     subscribe(mallory, "e")
     assert (kinds(alice), kinds(mallory)) == ([], [ErrorKind.SECURITY])
 

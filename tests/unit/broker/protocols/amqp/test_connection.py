@@ -1,5 +1,7 @@
 """A connection of AMQP: headers, SASL, open and close, sessions, and the errors that end them."""
 
+# proves: amqp-certificate-is-its-own-user
+
 from __future__ import annotations
 
 import logging
@@ -28,6 +30,7 @@ from tandemmq.broker.protocols.amqp.frames import frame_of
 from tandemmq.broker.protocols.amqp.opening import (
     ANONYMOUS_RELAY,
     CHANNEL_MAX,
+    DELAYED_DELIVERY,
     SHARED_SUBS,
     SOLE_CONNECTION,
     AmqpLimits,
@@ -254,8 +257,8 @@ def test_frames_behind_a_refused_open_are_not_carried_out(make: Make) -> None:
 
 def test_a_container_id_is_unique_if_its_client_wants_that(make: Make) -> None:
     first = make().connect("one", desired_capabilities=(SOLE_CONNECTION, "other"))
-    assert first.offered_capabilities == (ANONYMOUS_RELAY, SHARED_SUBS, SOLE_CONNECTION)
-    assert make().connect("one").offered_capabilities == (ANONYMOUS_RELAY, SHARED_SUBS)
+    assert first.offered_capabilities == (ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS, SOLE_CONNECTION)
+    assert make().connect("one").offered_capabilities == (ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS)
     wire = make()
     wire.log_in()
     opened, close = wire.open("one", desired_capabilities=(SOLE_CONNECTION,))
@@ -273,7 +276,7 @@ def test_a_client_may_close_its_former_connection(make: Make) -> None:
     former = make()
     former.connect("one", desired_capabilities=(SOLE_CONNECTION,))
     opened = make().connect("one", **CLOSE_EXISTING)
-    assert opened.offered_capabilities == (ANONYMOUS_RELAY, SHARED_SUBS, SOLE_CONNECTION)
+    assert opened.offered_capabilities == (ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS, SOLE_CONNECTION)
     (close,) = former.all_of(schema.Close)
     assert isinstance(close.error, schema.Error)
     assert (close.error.condition, close.error.info) == ("amqp:resource-locked", {"sole-connection-enforcement": True})

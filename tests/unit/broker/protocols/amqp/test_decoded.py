@@ -1,5 +1,7 @@
 """Encoded messages, as ActiveMQ's transformer ``native`` stores them, for clients of other protocols."""
 
+# proves: amqp-bombs-are-not-decoded
+
 from __future__ import annotations
 
 import zlib

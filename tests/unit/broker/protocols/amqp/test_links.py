@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.commands import ClientError, ErrorKind
+from tandemmq.broker.core.commands import ClientError, ErrorKind, Unsubscribe
+from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.protocols.amqp import schema
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import HANDLE_IN_USE, LINK_STOLEN, RESOURCE_LIMIT
 from tandemmq.broker.protocols.amqp.frames import frame_of
 from tandemmq.broker.protocols.amqp.schema import Accepted, Detach, Disposition, Flow, Released, Transfer
-from tandemmq.broker.protocols.amqp.session import CHARACTER_BYTES, LINK_BYTES
+from tandemmq.broker.protocols.amqp.session import CHARACTER_BYTES
 from tandemmq.broker.protocols.amqp.termini import NAME_CHARACTERS_MAX
 from tandemmq.store.records.message import BodyKind
 from tests.support.broker.amqp_wire import AmqpWire, value
@@ -102,12 +103,14 @@ def test_a_name_is_free_when_its_link_has_ended(come: Make) -> None:
     assert len(wire.receiver(name="r")) == 1
 
 
-def test_names_count_in_memory(come: Make, harness: Harness) -> None:
+def test_names_count_in_memory(come: Make) -> None:
     wire = come()
-    wire.receiver(name="r")
-    before = wire.session._held_bytes
-    wire.receiver(name="r" * NAME_CHARACTERS_MAX, handle=2)
-    assert wire.session._held_bytes - before == LINK_BYTES + NAME_CHARACTERS_MAX * CHARACTER_BYTES
+    held = []
+    for handle, name in enumerate(("a", "b", "c" * NAME_CHARACTERS_MAX)):
+        wire.receiver(name=name, handle=handle)
+        held.append(wire.holder.by_kind[Kind.STATE])
+    one, two, three = held
+    assert (three - two) - (two - one) == (NAME_CHARACTERS_MAX - 1) * CHARACTER_BYTES
 
 
 # ---- handles
@@ -243,8 +246,8 @@ def test_outcomes_behind_the_end_of_a_consumer_end_no_connection(come: Make, fiv
         )
     )
     assert commands
-    subscription = wire.client.subscriptions[id]
-    wire.engine._abort_consumer(wire.client, subscription, ClientError("too slow", is_fatal=False), False)
+    wire.engine.handle(wire, Unsubscribe(id))
+    wire.session.close_consumer(id, ClientError("too slow"))
     for each in commands:
         wire.engine.handle(wire, each)
     answers = [each.performative for each in wire.heard()]

@@ -1,5 +1,7 @@
 """Messages of AMQP and of the broker: what becomes of each section, both ways (docs/formats/amqp.md)."""
 
+# proves: amqp-ids-of-clients-are-no-keys
+
 from __future__ import annotations
 
 from typing import Any

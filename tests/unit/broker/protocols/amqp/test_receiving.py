@@ -513,6 +513,7 @@ def test_a_browser_of_a_topic_is_a_consumer(come: Make) -> None:
         ({"address": ""}, INVALID_FIELD),
         ({"address": 7}, INVALID_FIELD),
         ({"address": "x", "dynamic": True}, INVALID_FIELD),
+        ({"address": "topic://t", "durable": 3}, INVALID_FIELD),
         ({"address": "orders", "filter": selector("a ==== b")}, INVALID_FIELD),
         ({"address": "orders", "filter": {Symbol("s"): Described(ULong(0x468C00000004), 7)}}, INVALID_FIELD),
     ],

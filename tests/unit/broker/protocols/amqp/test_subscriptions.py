@@ -1,6 +1,6 @@
 """Durable and shared subscriptions of AMQP clients."""
 
-# proves: amqp-shares-are-apart
+# proves: amqp-shares-are-apart, amqp-errors-end-no-durable
 
 from __future__ import annotations
 
@@ -89,6 +89,20 @@ def test_a_durable_subscription_ends_with_the_close_of_its_link(come: Make, harn
     (detach,) = wire.say(Detach(1, True))
     assert detach.performative == Detach(1, True)
     assert (durables(harness), harness.stored()) == ([], 0)
+
+
+def test_a_mistake_of_the_client_ends_no_durable_subscription(come: Make, harness: Harness) -> None:
+    wire = come()
+    durable(wire)
+    flow = schema.Flow(
+        incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=1, properties={Symbol("txn-id"): b"1"}
+    )
+    (detach,) = wire.say(flow)
+    assert isinstance(detach.performative, Detach)
+    assert detach.performative.closed
+    assert detach.performative.error is not None
+    wire.say(Detach(1, True))
+    assert durables(harness) == [("me", "sub")]
 
 
 def test_a_durable_subscription_is_the_same_for_other_protocols(come: Make, harness: Harness) -> None:
