@@ -167,7 +167,7 @@ class _Memory:
         self._used, self._counted = resident(server.pid), self._sample()
         self._counted_max = self._counted
         self._is_over = threading.Event()
-        self._sampling = threading.Thread(target=self._watch)
+        self._sampling = threading.Thread(target=self._watch, daemon=True)
         self._sampling.start()
 
     def _sample(self) -> int:

@@ -169,7 +169,7 @@ class Broker:
         )
         for warning in self._report.warnings:
             log.warning("%s", warning, extra=log_events.UNSAFE)
-        self._parts.expiries.look()
+        self._parts.expiries.refresh()
         if self._admin is not None:
             self._admin.start()
         replica = self._parts.replica
@@ -258,14 +258,14 @@ class Broker:
         if self._engine is not None:
             self._engine.take_prefetches()
 
-    def _look_at_files(self) -> None:
+    def _refresh_files(self) -> None:
         """Apply changed users and certificates."""
-        self._parts.access.look()
+        self._parts.access.refresh()
         for tls in self._parts.tls:
-            tls.look()
+            tls.refresh()
         if self._admin is not None:
-            self._admin.look()
-        self._parts.expiries.look()
+            self._admin.refresh()
+        self._parts.expiries.refresh()
 
     def _wrong_files(self) -> list[str]:
         found = [self._settings_problem, self._parts.access.problem, *(tls.problem for tls in self._parts.tls)]
@@ -282,13 +282,13 @@ class Broker:
             self._engine.hang_up_users(names)
 
     def _make_rest(self) -> None:
-        """Make, in a thread, what a start need not wait for: the parsers of selectors, then the admin server. Only
+        """Make, in a thread, what a start need not wait for: what clients need later, then the admin server. Only
         once."""
         if self._is_rest_made:
             return
         self._is_rest_made = True
         shorten()
-        making = asyncio.get_running_loop().run_in_executor(self._parts.asking, selector.prepare)
+        making = asyncio.get_running_loop().run_in_executor(self._parts.asking, _prepare_parts)
         making.add_done_callback(self._rest_made)
 
     def _rest_made(self, _: asyncio.Future[None]) -> None:
@@ -312,14 +312,14 @@ class Broker:
             self._note_firsts(confirmed)
             if now - last_tick >= TICK_SECONDS:
                 last_tick = now
-                self._look_at_files()
+                self._refresh_files()
                 self._parts.advertise_members()
                 if self._engine is not None:
                     self._engine.tick(milliseconds())
             if self._engine is not None:
                 self._make_rest()  # here, so that the first clients come before it
-                self._long_lived.look(self._engine.memory.used)
-            free_memory.look(0 if self._engine is None else self._engine.memory.used)
+                self._long_lived.update(self._engine.memory.used)
+            free_memory.update(0 if self._engine is None else self._engine.memory.used)
 
     def _note_firsts(self, confirmed: int) -> None:
         """Record when the first client is back and when it has its first answer: then the outage is over for
@@ -398,3 +398,10 @@ class Broker:
             self._parts.notifier.ready(line)
         else:
             self._parts.notifier.status(line)
+
+
+def _prepare_parts() -> None:
+    """Import what the first client that needs it would import on the loop: the parsers of selectors, and the
+    advisories, which a broker without an OpenWire connector publishes, too."""
+    selector.prepare()
+    import tandemmq.broker.protocols.openwire.advisories  # noqa: F401

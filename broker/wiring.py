@@ -392,7 +392,7 @@ def _admin_url(settings: Settings) -> str | None:
         return None
     scheme, advertised = "https" if settings.admin.is_tls else "http", settings.admin.advertised
     is_hidden = advertised is None and is_loopback(admin.host)
-    if replication is not None and is_hidden and not is_loopback(replication.told_hostname):
+    if replication is not None and is_hidden and not is_loopback(replication.advertised_hostname):
         return None  # on another host, a loopback address would reach another member
     return f"{scheme}://{advertised_address(admin, advertised, hostname_of(settings))}"
 

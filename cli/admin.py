@@ -62,7 +62,7 @@ def ask(admin: str, page: str = "status") -> dict[str, Any]:
     if page != "status" and is_short(answer):
         raise NotABroker(f"{place} shows /{page} to users with the role viewer: --login NAME, or TANDEMMQ_ADMIN_TOKEN")
     if "role" not in answer:
-        raise NotABroker(f"{place} answers, but not as a broker does: its answer names no role")
+        raise NotABroker(f"{place} answers, but not like a broker: its answer names no role")
     return answer
 
 
@@ -126,7 +126,9 @@ def answer_to(request: urllib.request.Request, seconds_max: float) -> dict[str, 
         with opener.open(request, timeout=seconds_max) as response:
             return json_object(response.read(ANSWER_BYTES_MAX))
     except http.client.HTTPException as error:
-        raise OSError(f"it does not speak HTTP ({type(error).__name__}): is it TLS, https://?") from error
+        raise OSError(
+            f"it did not answer in HTTP ({type(error).__name__}); if it uses TLS, the address begins with https://"
+        ) from error
 
 
 def reason_of(error: Exception) -> str:
@@ -293,7 +295,7 @@ def call(
     except (OSError, ValueError) as error:
         raise NoMaster(f"no broker answers at {place}: {reason_of(error)}") from error
     if answer is None:
-        raise click.ClickException(f"{place} answers, but not as a broker does")
+        raise click.ClickException(f"{place} answers, but not like a broker")
     return answer
 
 

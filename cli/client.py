@@ -170,7 +170,7 @@ async def _send_all(client: Client, destination: str, headers: dict[str, str], b
         await client.flush()
     except asyncio.CancelledError:  # Ctrl-C
         done.is_interrupted = True
-        _go_on()
+        _uncancel()
     except ClientError as problem:
         done.problem = problem
     await client.close()
@@ -204,7 +204,7 @@ async def _receive_all(
             if ack:
                 await client.acknowledge(message)
     except asyncio.CancelledError:  # Ctrl-C is the normal end
-        _go_on()
+        _uncancel()
     except BrokenPipeError:
         pass  # the reader of our output, such as `head`, has ended: a normal end, as Ctrl-C
     except ClientError as problem:
@@ -219,7 +219,7 @@ def _run(work: Coroutine[Any, Any, Result]) -> Result:
         return runner.run(work)
 
 
-def _go_on() -> None:
+def _uncancel() -> None:
     """Accept the cancellation: later awaits of this task are not cancelled."""
     task = asyncio.current_task()
     assert task is not None, "commands run as a task"

@@ -115,7 +115,9 @@ def merge(answers: Sequence[Answer]) -> Answer:
     shown["all_waiting_are_known"] = bool(told)
     if len(holders) > 1:
         names = " and ".join(str(answer["name"]) for answer in holders)
-        shown["unsafe"] = f"{names} all say that the lock is theirs; the fence decides, and all but one will notice"
+        shown["unsafe"] = (
+            f"{names} all report that they hold the lock; the fence decides, and all except one will be deposed"
+        )
     return shown
 
 
@@ -190,7 +192,7 @@ def _print(shown: Answer) -> None:
     if shown["lease_seconds"] is not None:
         lines.append(("lease", f"{shown['lease_seconds']:g} s"))
     waiting = [_who(waiter) for waiter in shown["waiting"]]
-    nobody = "none" if shown["all_waiting_are_known"] else "none known; name standbys by --admin"
+    nobody = "none" if shown["all_waiting_are_known"] else "none known; give the standbys with --admin"
     lines.append(("waiting", ", ".join(waiting) or nobody))
     if shown["unsafe"]:
         lines.append(("unsafe", str(shown["unsafe"])))

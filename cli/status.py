@@ -69,7 +69,7 @@ def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
         ("epoch", answer.get("epoch", "?")),
         ("phase", None if answer.get("phase") == role else answer.get("phase")),
         *_lock(answer),
-        ("stands by for", (holder_in_words(holder) or "none known") if is_standby else None),
+        ("master", (holder_in_words(holder) or "none known") if is_standby else None),
         *(_lag(standby) if standby is not None else ()),
         *_part_in_set(_object(answer, "replication") or {}),
         ("store", None if is_short(answer) else answer.get("store", "?")),

@@ -192,9 +192,11 @@ def _address(text: str) -> Address:
     if not (is_tls or parts.scheme in _SCHEMES) or not parts.hostname:
         raise UrlError(f"{text!r}: expected stomp://host:port or stomp+ssl://host:port")
     if parts.username or parts.path.strip("/"):
-        raise UrlError(f"{text!r}: expected nothing but host and port; give login and passcode as options")
+        raise UrlError(f"{text!r}: expected only host and port; give login and passcode as options")
     if parts.query or parts.fragment:
-        raise UrlError(f"{text!r}: options of one address are not read; for all of them say ?nested.<option>=")
+        raise UrlError(
+            f"{text!r}: options of one address are ignored; to set an option for all addresses, use ?nested.<option>="
+        )
     if port == 0:
         raise UrlError(f"{text!r}: port 0 is not an address")
     if port is None:

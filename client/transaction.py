@@ -52,10 +52,10 @@ class Transaction:
         Raises TransactionLost, or BrokerError if an earlier one was refused.
         """
         self._check()
-        await self._link.wait(self._may_go_on)
+        await self._link.wait(self._has_room)
         self._check()
         connection = self._link.connection
-        assert connection is not None, "that was waited for"
+        assert connection is not None, "the wait ended with a connection"
         self._begin_on(connection)
         message = self._numbering.message(destination, body, headers)
         self._messages.append(message)
@@ -197,7 +197,7 @@ class Transaction:
             self._numbering.frame(message, receipt, is_tandemmq=self._link.is_tandemmq, transaction=transaction)
         )
 
-    def _may_go_on(self) -> bool:
+    def _has_room(self) -> bool:
         connection = self._link.connection
         if connection is None:
             return False
@@ -212,7 +212,7 @@ class Transaction:
 
     def _check_loss(self) -> None:
         if self._is_lost or (self._has_acknowledgements and self._begun_on is not self._link.connection):
-            raise TransactionLost("the connection was lost, and nothing of the transaction was done")
+            raise TransactionLost("the connection was lost; the transaction had no effect")
 
     def _end(self) -> None:
         self._is_over = True

@@ -133,13 +133,11 @@ def connector(uri: str) -> Connector:
     """Parse a connector's URI. Raises ValueError with the expected form."""
     parts = _split(uri, 'a URI like "stomp://127.0.0.1:61613"')
     if parts.scheme in LATER:
-        raise ValueError(f"{_EXPECTED_SCHEME}: {parts.scheme} comes with a later release")
+        raise ValueError(f"{_EXPECTED_SCHEME}: {parts.scheme} is not in this release")
     if parts.scheme not in SCHEMES:
         raise ValueError(_EXPECTED_SCHEME)
     if parts.path not in ("", "/") or parts.fragment:
-        raise ValueError(
-            'nothing but options behind the port, as "stomp://127.0.0.1:61613?wireFormat.maxFrameSize=1mb"'
-        )
+        raise ValueError('only options after the port, as "stomp://127.0.0.1:61613?wireFormat.maxFrameSize=1mb"')
     found = Connector(parts.scheme, _address(parts.netloc, f"{parts.scheme}://HOST:PORT"), ConnectorOptions())
     return replace(found, options=_options(parts.query, found.protocol, found.is_tls))
 

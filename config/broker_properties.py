@@ -14,7 +14,7 @@ from tandemmq.config.kahadb_property import Property, accepted, always, fixed, m
 _NETWORK: Final = "There are no networks of brokers: a pair or a set is one broker to its clients."
 _JMX: Final = "There is no JMX: use the admin server, `tandemmq` commands and metrics."
 _USAGE: Final = "There is one budget with shares; set broker.memory_limit."
-_PAIR: Final = "A standby waits for the lock in the same process, and takes over by itself."
+_PAIR: Final = "A standby waits for the lock in the same process, and takes over automatically."
 _JAVA: Final = "A Java object; no Java code runs here."
 _THREADS: Final = "There is one event loop; threads are not configurable."
 _TEMP: Final = "A temporary destination belongs to the connection that created it, and ends with it."

@@ -1,4 +1,4 @@
-"""Errors of a wrong setting: the key, the value, what was expected, and where it was read."""
+"""Errors for a wrong setting: the key, the value, the expected value, and where the setting was read."""
 
 from __future__ import annotations
 

@@ -159,10 +159,10 @@ class ReplicationSettings(Section):
         return bind_address(self.bind)
 
     @property
-    def told_hostname(self) -> str:
+    def advertised_hostname(self) -> str:
         """Name by which the other nodes reach this node."""
         return self.hostname or socket.getfqdn()
 
     @property
     def node_name(self) -> str:
-        return self.node or self.told_hostname
+        return self.node or self.advertised_hostname

@@ -47,10 +47,10 @@ class LeasedLocker(Locker):
     def announce(self, epoch: int, admin: str | None = None) -> None:
         mine = self._mine
         if mine is None:
-            raise LockLost(f"{self.where} is not ours: nothing to announce there")
+            raise LockLost(f"{self.where} is not held by this process: nothing to announce")
         self._set_holder(replace(mine, epoch=epoch, admin=admin or mine.admin))
         if not self.keep_alive():
-            raise LockLost(f"{self.where} is not ours any more: nothing to announce there")
+            raise LockLost(f"{self.where} is no longer held by this process: nothing to announce")
 
     def _set_holder(self, holder: Holder) -> None:
         """Set the holder entry that the next renewal publishes."""
@@ -91,20 +91,21 @@ class LeasedLocker(Locker):
         return Proof(known_at_seconds, seconds)
 
     def _note_namesake(self, is_namesake: bool) -> None:
-        """Note a poll that found other brokers ahead of us. `is_namesake`: all of them have our own name."""
+        """Note a poll that found other brokers ahead of this one. `is_namesake`: all of them have this broker's
+        name."""
         self._has_met_others = self._has_met_others or not is_namesake
 
     def _refuse_namesake(self, namesake: Holder | None, *, has: str = "held", setting: str = "broker.name") -> None:
-        """Refuse to wait for a live broker with our own name: raise LockRefused at this poll or at the next one.
+        """Refuse to wait for a live broker with this broker's name: raise LockRefused at this poll or at the next one.
 
         `setting` is the setting that must differ between two brokers. The namesake is found only after some polls,
-        because a former, killed process of this broker has our name too. If no other broker was seen until then, the
+        because a former, killed process of this broker has the same name. If no other broker was seen until then, the
         next poll counts as the first one: its error ends the start of this broker.
         """
         if self._has_met_others or self._is_refused:
             raise LockRefused(
-                f"{self.where} is {has} by a broker that has our own name: {namesake}. "
-                f"Give each broker a name of its own ({setting})"
+                f"{self.where} is {has} by another broker with the same name: {namesake}. "
+                f"Give each broker its own name ({setting})"
             )
         self._is_refused = True
         self._has_polled = False

@@ -145,7 +145,7 @@ class MemoryLocker(Locker):
 
     def announce(self, epoch: int, admin: str | None = None) -> None:
         if self._holder is None or not self.keep_alive():
-            raise LockLost(f"{self.where} is not ours: nothing to announce there")
+            raise LockLost(f"{self.where} is not held by this process: nothing to announce")
         self._holder = replace(self._holder, epoch=epoch, admin=admin or self._holder.admin)
         self.lock.rename(self, self._holder)
 

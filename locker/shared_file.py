@@ -153,7 +153,7 @@ class SharedFileLocker(Locker):
     def announce(self, epoch: int, admin: str | None = None) -> None:
         mine = self._mine
         if mine is None or not self.keep_alive():
-            raise LockLost(f"{self.where} is not ours: nothing to announce there")
+            raise LockLost(f"{self.where} is not held by this process: nothing to announce")
         try:
             self._write(mine, replace(mine.holder, epoch=epoch, admin=admin or mine.holder.admin))
         except OSError as error:
@@ -198,7 +198,8 @@ class SharedFileLocker(Locker):
             return False
 
     def _take(self) -> bool | None:
-        """Lock the file. Return whether we own the lock, or None if the file was deleted or replaced meanwhile."""
+        """Lock the file. Return whether this process owns the lock, or None if the file was deleted or replaced
+        meanwhile."""
         known_at = self.clock.now()
         descriptor = self._open()
         try:
@@ -237,8 +238,8 @@ class SharedFileLocker(Locker):
     def _write(self, mine: _Held, holder: Holder) -> None:
         """Write our holder entry into the file, durable on return.
 
-        This is usually one write. If it takes two, a process that reads between them may take us for an ActiveMQ
-        broker. The entry is only for information.
+        This is usually one write. If it takes two, a process that reads between them may report an ActiveMQ broker. The
+        entry is only for information.
         """
         now_ms = self._volume.wall_ms()
         content = encode(replace(holder, since_ms=now_ms), mine.nonce, self.settings.lock_keep_alive_period_seconds)
@@ -253,11 +254,11 @@ class SharedFileLocker(Locker):
     # Proving
 
     def _is_still_mine(self, mine: _Held) -> bool:
-        """Lock the file again, then check its name and its content. Return whether we still own the lock.
+        """Lock the file again, then check its name and its content. Return whether this process still owns the lock.
 
-        Locking a file that we hold changes nothing. If the file server has lost the lock and it is free, we get it
-        again. The content then shows whether there was another holder meanwhile: every holder writes to the file first,
-        also an ActiveMQ broker.
+        Locking a file that this process has locked changes nothing. If the file server has lost the lock and the lock
+        is free, this process gets it again. The content then shows whether there was another holder meanwhile: every
+        holder writes to the file first, also an ActiveMQ broker.
         """
         try:
             return (
@@ -306,7 +307,7 @@ class SharedFileLocker(Locker):
 def encode(holder: Holder, nonce: str, touched_every: float = 0.0) -> bytes:
     """Return the content of the lock file of `holder`. Its `since_ms` is the time at the start of the file.
     `touched_every` in seconds; 0: the holder does not touch the file."""
-    assert holder.since_ms is not None, "a holder in a lock file has a time of taking"
+    assert holder.since_ms is not None, "a holder in a lock file has the time at which the lock was taken"
     line = holder.line(nonce=nonce, touched_every=touched_every or None, time=holder.since_ms)
     return STAMP.pack(holder.since_ms) + json.dumps(line, ensure_ascii=False).encode() + b"\n"
 

@@ -1,7 +1,7 @@
 """Volume of a lock file: the system calls of the lock `shared-file`.
 
 Production uses `OS_VOLUME`. A process has only this one, because in POSIX a process owns record locks: `guard` and
-`held` are about the locks of this process. The simulator provides a volume for each broker, which can be faulty.
+`held` concern the locks of this process. The simulator provides a volume for each broker, which can be faulty.
 
 All calls block, raise OSError, and may hang as long as the volume does.
 """

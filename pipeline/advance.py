@@ -18,8 +18,8 @@ from tandemmq.pipeline.offsets import Offsets, Position, beginning
 from tandemmq.pipeline.walk import JournalFile
 
 ADVICE: Final = (
-    "A broker deletes files that it needs no more: let it archive them instead (archive_data_logs), and read its "
-    "directory with the archive in it; or go on without what is gone: failOnDataLoss=false"
+    "A broker deletes files that it no longer needs. To keep them, set archive_data_logs, and read the directory with "
+    "the archive in it. To continue without the lost data: failOnDataLoss=false"
 )
 _NOTHING: Final = Listing("", {}, None)
 
@@ -251,15 +251,15 @@ def _loss(listing: Listing, store: str, number: int, begin: int) -> str | None:
 
 def _taken_back(file: JournalFile, offset: int) -> str:
     return (
-        f"{file.path} ends at {file.end}, as a later file says, and this stream read it up to {offset}: what stood "
-        "between was never confirmed to a client, and a power loss or a change of masters took it back (follow=tail). "
-        "Go on behind it: failOnDataLoss=false"
+        f"{file.path} ends at {file.end} according to a later file, but this stream read it up to {offset}: the data "
+        "between was never confirmed to a client, and a power loss or a change of masters removed it (follow=tail). "
+        "To continue after it: failOnDataLoss=false"
     )
 
 
 def _written_over(file: JournalFile, offset: int) -> str:
     return (
-        f"{file.path} has no batch that begins or ends at {offset}, up to where this stream read it: a power loss took "
-        "back what stood there, and other batches were written over it (follow=tail). Go on with the next one: "
-        "failOnDataLoss=false"
+        f"{file.path} has no batch that begins or ends at {offset}, up to where this stream read it: a power loss "
+        "removed the data there, and other batches were written in its place (follow=tail). To continue with the next "
+        "batch: failOnDataLoss=false"
     )

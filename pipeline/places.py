@@ -173,7 +173,7 @@ def _entries(directory: str) -> Iterable[Entry]:
                 elif entry.is_file(follow_symlinks=False):
                     yield Entry(entry.name, False, entry.stat(follow_symlinks=False).st_size)
                 else:
-                    warn_left_out(entry.path, kind_of(entry.path) or "gone by now")
+                    warn_left_out(entry.path, kind_of(entry.path) or "deleted meanwhile")
             except FileNotFoundError:  # the entry was deleted meanwhile
                 continue
 

@@ -113,7 +113,7 @@ def offsets_of(reached: Iterable[Reach]) -> Offsets:
     )
 
 
-def told(reached: Sequence[Reach]) -> tuple[str, ...]:
+def describe(reached: Sequence[Reach]) -> tuple[str, ...]:
     """Return sentences about the extent of a read."""
     several = len(reached) > 1
     lines = []

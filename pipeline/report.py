@@ -13,7 +13,7 @@ from typing import Final
 
 from tandemmq.pipeline import drawing
 from tandemmq.pipeline.jobs.summary import Plot, Summary
-from tandemmq.pipeline.reach import told
+from tandemmq.pipeline.reach import describe
 from tandemmq.pipeline.table import Cell, Table, is_number, shown, with_short_stores
 
 # Cells up to this length are not wrapped, for example times and names of commands.
@@ -58,7 +58,7 @@ def page(summary: Summary, sources: Sequence[str], made: datetime) -> str:
             f'<body class="{"clean" if summary.is_clean else "look"}"><h1>{_text(title)}</h1>',
             f'<p class="note">made {made:%Y-%m-%d %H:%M:%S %Z}</p>',
             *(f'<p class="finding">{_text(finding)}</p>' for finding in summary.findings),
-            *(f'<p class="note">{_text(line)}</p>' for line in told(summary.reached or ())),
+            *(f'<p class="note">{_text(line)}</p>' for line in describe(summary.reached or ())),
             "" if summary.engine is None else f'<p class="note">{_text(str(summary.engine))}</p>',
             *(part for plot in summary.plots for part in _plot(plot)),
             *(part for table in map(with_short_stores, summary.tables) for part in _table(table)),

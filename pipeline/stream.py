@@ -132,7 +132,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield from record_batches_of(self._checked(file), self._options.read, self._names)
             except FileGone as error:
                 if self._options.is_loss_fatal:
-                    raise DataLost(f"{error}, or go on without it: failOnDataLoss=false") from error
+                    raise DataLost(f"{error}. To continue without it: failOnDataLoss=false") from error
                 _warn([str(error)])
 
     def _checked(self, file: JournalFile) -> JournalFile:
@@ -150,11 +150,9 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return file  # the read reports it, or finds it under another path
         if edge == file.stop:
             return file
-        lost = (
-            f"{file.path} was read up to {file.stop} when this batch was planned, and holds good batches up to {edge}"
-        )
+        lost = f"{file.path} was read up to {file.stop} when this batch was planned, but is good only up to {edge}"
         if self._options.is_loss_fatal:
-            raise DataLost(f"{lost}. Go on with what is there: failOnDataLoss=false")
+            raise DataLost(f"{lost}. To continue with the existing data: failOnDataLoss=false")
         _warn([lost])
         return replace(file, stop=edge)
 

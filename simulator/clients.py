@@ -18,7 +18,7 @@ from tandemmq.store.records.message_ids import client_message_id
 
 #: A broker that was silent for this long is given up; the silence is checked at this interval.
 SILENCE_SECONDS = 4.0
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 RECONNECT_SECONDS = 0.3
 REFUSED_SECONDS = 0.5
 BODY = b"x" * 120
@@ -42,16 +42,16 @@ class Client:
     _heard_at: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
-        self._look()
+        self._check()
 
     def stop(self) -> None:
         self.is_stopped = True
         self._give_up()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self.is_stopped:
             return
-        self.world.after(LOOK_SECONDS, self._look)
+        self.world.after(CHECK_SECONDS, self._check)
         if self.connection is not None and self.world.now - self._heard_at > SILENCE_SECONDS:
             self._give_up()
         if self.connection is None:

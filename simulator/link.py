@@ -45,12 +45,12 @@ class Link:
     def mend(self) -> None:
         self.is_cut = False
         held, self._held = self._held, []
-        for go_on in held:
-            self.world.after(self.latency(), go_on)
+        for call in held:
+            self.world.after(self.latency(), call)
 
     def lose_what_is_under_way(self) -> None:
         """Lose half of what waits to be sent, since the host died."""
-        self._held = [go_on for go_on in self._held if self.world.random.random() < 0.5]
+        self._held = [call for call in self._held if self.world.random.random() < 0.5]
 
     def latency(self) -> float:
         if self.stall_share and self.world.random.random() < self.stall_share:
@@ -78,9 +78,9 @@ class Link:
             raise answer.error
         return answer.value  # type: ignore[no-any-return]
 
-    def hold(self, go_on: Callable[[], None]) -> None:
+    def hold(self, call: Callable[[], None]) -> None:
         """Keep a call until the link is mended."""
-        self._held.append(go_on)
+        self._held.append(call)
 
 
 @dataclass(slots=True, eq=False)

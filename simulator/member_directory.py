@@ -27,12 +27,12 @@ class Registry:
         self._entries: dict[str, Entry] = {}
         self._beats: dict[str, float] = {}  # store -> when its session last had contact
         self._members: list[SimulatedDirectory] = []
-        self._look()
+        self._check_sessions()
 
     def joined(self, member: SimulatedDirectory) -> None:
         """Notify the member of changes from now on."""
         self._members.append(member)
-        self.world.after(LATENCY_SECONDS, member.look)
+        self.world.after(LATENCY_SECONDS, member.refresh)
 
     def entries(self) -> dict[str, Entry]:
         """Return the entries by store."""
@@ -63,8 +63,8 @@ class Registry:
         self._beats = dict.fromkeys(self._entries, self.world.now)
         self._changed()
 
-    def _look(self) -> None:
-        self.world.after(self.session_seconds * BEAT / 2, self._look)
+    def _check_sessions(self) -> None:
+        self.world.after(self.session_seconds * BEAT / 2, self._check_sessions)
         if self.is_down:  # its clock of sessions begins anew when it is back
             self._beats = dict.fromkeys(self._beats, self.world.now)
             return
@@ -75,7 +75,7 @@ class Registry:
     def _changed(self) -> None:
         self._members = [member for member in self._members if not member.is_over]
         for member in self._members:
-            self.world.after(LATENCY_SECONDS * (0.5 + self.world.random.random()), member.look)
+            self.world.after(LATENCY_SECONDS * (0.5 + self.world.random.random()), member.refresh)
 
 
 class SimulatedDirectory:
@@ -124,9 +124,9 @@ class SimulatedDirectory:
             # A former process may have left an entry with another address.
             if own is not None and (not registry.heard_of(own.store) or registry.entries().get(own.store) != own):
                 self._put()
-            self.look()
+            self.refresh()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the entries, and report them if they have changed."""
         if not self._can_ask:
             return

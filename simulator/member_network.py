@@ -27,7 +27,7 @@ LATENCY_SECONDS_SLOW: Final = 0.03
 SLOW_SHARE: Final = 0.01
 #: Time after which a kernel gives up a silent peer (tcp: keepalive and user timeout).
 KEEPALIVE_SECONDS: Final = (8.0, 11.0)
-LOOK_SECONDS: Final = 0.5
+CHECK_SECONDS: Final = 0.5
 CONNECT_SECONDS_MAX: Final = 1.5
 PAUSE_SECONDS: Final = (0.1, 1.0)
 #: Bytes that the kernels at both ends take before a sender must wait.
@@ -44,15 +44,15 @@ class Wires:
         self.slow: dict[tuple[str, str], float] = {}
         self.networks: dict[str, MemberNetwork] = {}  # by address, of the listening nodes
         self._ends: list[MemberLink] = []
-        self._look()
+        self._check()
 
     def mend(self) -> None:
         """Open all ways; waiting bytes arrive."""
         self.cut.clear()
         self.slow.clear()
-        self.go_on()
+        self.resume()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Continue after a way was opened."""
         for end in list(self._ends):
             end.pump_soon()
@@ -93,9 +93,9 @@ class Wires:
                 if not with_host:
                     end.say_end()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """End the connections whose peer is silent although it should be heard."""
-        self.world.after(LOOK_SECONDS, self._look)
+        self.world.after(CHECK_SECONDS, self._check)
         now = self.world.now
         self._ends = [end for end in self._ends if not end.is_done]
         for end in self._ends:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tandemmq.broker.replication.term import Term
     from tandemmq.simulator.set_node import SetNode
 
-LOOK_SECONDS: Final = 0.1
+CHECK_SECONDS: Final = 0.1
 #: Limit of an election, in T.
 ELECTION_SESSIONS: Final = 2
 #: T by the slowest clock.
@@ -53,7 +53,9 @@ class SetChecks:
 
     def __init__(self, nodes: Sequence[SetNode], directory: str, problem: Callable[[str], None]) -> None:
         self.slowest_election_seconds = 0.0
-        self._election_seconds_max = ELECTION_SESSIONS * nodes[0].options.timeout_seconds * SLOWEST_CLOCK + LOOK_SECONDS
+        self._election_seconds_max = (
+            ELECTION_SESSIONS * nodes[0].options.timeout_seconds * SLOWEST_CLOCK + CHECK_SECONDS
+        )
         self._able: tuple[str, ...] = ()
         self._able_since = 0.0
         self._nodes = nodes
@@ -69,7 +71,7 @@ class SetChecks:
         self._elected: dict[int, str] = {}
         self._confirms: dict[int, str] = {}
         self._checked: dict[tuple[str, int, int], int] = {}  # name, disk, file -> the compared length
-        self.look_often()
+        self.check_often()
 
     # ---- reported
 
@@ -92,7 +94,7 @@ class SetChecks:
         elif kind == "store-open":
             self._check_final_of(node, self._final)
         elif kind == "gone":
-            self._look(node)
+            self._check_node(node)
 
     def confirmed(self, name: str, epoch: int) -> None:
         """Note a receipt that a broker sent."""
@@ -102,15 +104,15 @@ class SetChecks:
 
     # ---- observed
 
-    def look_often(self) -> None:
-        self._world.after(LOOK_SECONDS, self.look_often)
+    def check_often(self) -> None:
+        self._world.after(CHECK_SECONDS, self.check_often)
         for node in self._nodes:
-            self._look(node)
+            self._check_node(node)
         self._disks = {node.name: node.disks for node in self._nodes}
         self._check_leases()
         self._check_election()
 
-    def _look(self, node: SetNode) -> None:
+    def _check_node(self, node: SetNode) -> None:
         replica = node.replica
         if replica is None:
             return
@@ -247,7 +249,7 @@ class SetChecks:
         running = [node for node in self._nodes if node.process is not None and not node.process.is_paused]
         if any(node.replica is not None and node.replica.state.term is not None for node in running):
             return ()
-        able = [node for node in running if node.may_stand and not node.host.link.is_cut]
+        able = [node for node in running if node.may_be_candidate and not node.host.link.is_cut]
         for node in running:
             for other in able:
                 if node is not other and not (node in able and node.can_talk_to(other)):

@@ -133,7 +133,7 @@ def partition(faults: Faults) -> None:
 
     def mend() -> None:
         site.wires.cut.difference_update(ways)
-        site.wires.go_on()
+        site.wires.resume()
         if is_cut_from_clients:
             node.become_reachable()
         if is_without_directory:

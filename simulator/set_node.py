@@ -252,8 +252,8 @@ class SetNode(Node):
         return None if self.replica is None else self.replica.followed_epoch
 
     @property
-    def may_stand(self) -> bool:
-        return self.replica is not None and self.replica.may_stand
+    def may_be_candidate(self) -> bool:
+        return self.replica is not None and self.replica.may_be_candidate
 
     def is_delayed_to(self, other: SetNode) -> bool:
         """Return whether messages from this host to the other one arrive late, or after the way is opened again."""

@@ -23,7 +23,7 @@ from tandemmq.simulator.link import Link
 from tandemmq.simulator.member_directory import Registry
 from tandemmq.simulator.member_network import Wires
 from tandemmq.simulator.parts import DIRECTORY, PartsOf
-from tandemmq.simulator.set_checks import LOOK_SECONDS, LockBounds, SetChecks
+from tandemmq.simulator.set_checks import CHECK_SECONDS, LockBounds, SetChecks
 from tandemmq.simulator.set_kinds import OF_MEMORY, SET_KINDS, SET_KINDS_OF_MEMORY, SetSite
 from tandemmq.simulator.set_node import SetNode, SetOptions
 from tandemmq.simulator.simulation import BATCH_BYTES_MAX, CAPACITY_FILES, CAPACITY_MIN, Simulation
@@ -72,7 +72,7 @@ class SetSimulation(Simulation):
     _: KW_ONLY
     replication: ReplicationSettings | None = None
     _operating: bool = field(default=False, init=False)
-    _storm_looked_at: float = field(default=0.0, init=False)
+    _storm_checked_at: float = field(default=0.0, init=False)
 
     def _build(self, make_parts: PartsOf, brokers: int) -> None:
         world = self.world
@@ -168,9 +168,9 @@ class SetSimulation(Simulation):
         return faults
 
     def _is_storm_over(self, faults: Faults) -> bool:
-        if self.world.now < self._storm_looked_at + LOOK_SECONDS:  # called after each timer
+        if self.world.now < self._storm_checked_at + CHECK_SECONDS:  # called after each timer
             return False
-        self._storm_looked_at = self.world.now
+        self._storm_checked_at = self.world.now
         since = faults.quiet_since
         return (
             since is not None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tandemmq.simulator.faults import Faults
     from tandemmq.simulator.set_kinds import SetSite
 
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 #: Time within which a restarted node has met all others, or the fault is given up; then the time for an election.
 MET_SECONDS_MAX: Final = 5.0
 ELECTED_SECONDS_MAX: Final = 8.0
@@ -56,7 +56,7 @@ class SecondVote:
     def _mend(self) -> None:
         self._site.on_elected = None
         self._site.wires.cut -= self._cut
-        self._site.wires.go_on()
+        self._site.wires.resume()
 
     @property
     def _is_over(self) -> bool:
@@ -74,7 +74,7 @@ class SecondVote:
         elif self._world.now < self._deadline:
             if is_met and not self._voter.has_old_promises:
                 self._voter.kill(BACK_SECONDS)
-            self._world.after(LOOK_SECONDS, self._await_met)
+            self._world.after(POLL_SECONDS, self._await_met)
         else:
             self._undo()
 
@@ -107,7 +107,7 @@ class SecondVote:
         self._site.wires.cut -= self._cut
         self._cut.clear()
         self._separate([node for node in self._majority if node is not voter], [voter, *self._minority])
-        self._site.wires.go_on()
+        self._site.wires.resume()
         what = f"{winner.name} is elected and cut off; {voter.name}, who voted, is killed"
         if self._restores and not self._site.lost:
             self._site.lost[voter.name] = None if voter.replica is None else voter.replica.state.store

@@ -171,7 +171,7 @@ class StorageThread:
             self._submissions.queue.interrupt()  # prove: submitted-before-put
 
     def soon(self, chore: Callable[[], object]) -> None:
-        """Run ``chore`` on the background thread. It may take long; no caller waits for it. Returns at once."""
+        """Run ``chore``, which may take long, on the background thread. Returns immediately."""
         self._background.submit(chore)
 
     def seen_alive(self) -> float:
@@ -204,7 +204,7 @@ class StorageThread:
         return call.result
 
     def compact(self) -> Future[CompactionReport]:
-        """Compact now all files that have more than a small part of dead content. Any thread.
+        """Compact now all files in which more than a small part is dead. Any thread.
 
         The Future gets its report when these files are removed. It is cancelled if the thread ends before.
         """
@@ -385,7 +385,9 @@ class StorageThread:
 
     def _apply(self, part: Part, file: int) -> None:
         """Apply an operation that was submitted to the queue and is durable."""
-        if type(part) is AddMessage and part.is_audited:  # the loop knew that it is new, so its id was not searched
+        if (
+            type(part) is AddMessage and part.is_audited
+        ):  # the loop knew that the message is new, so its id was not searched
             self._state.note_id(part.owners, part.message.message_id)  # prove: submitted-is-known
         apply(self._state, part, file)
 

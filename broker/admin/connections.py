@@ -206,7 +206,7 @@ class AdminConnection(RequestHandler):
         else:
             self._settle(has_spent=False)
 
-    def go_on(self, until: float) -> None:
+    def resume(self, until: float) -> None:
         """Pass received bytes to aiohttp until the clock of the loop shows ``until`` (broker.net.turns)."""
         self._is_queued = False
         try:

@@ -118,7 +118,7 @@ class NameInUse(Exception):
     def __init__(self, name: str, holder: Sign, path: str) -> None:
         host = f" on {holder.host}" if holder.host else ""
         super().__init__(
-            f"a broker named {name} runs already: pid {holder.pid}{host} ({path}). "
+            f"a broker named {name} is already running: pid {holder.pid}{host} ({path}). "
             "Each broker of a pair needs a name of its own: --name NAME, or broker.name"
         )
 
@@ -292,7 +292,8 @@ class EventRing:
                     raise NameInUse(self.name, sign, path)
                 if self._threads.monotonic() >= until:
                     raise OSError(
-                        errno.EWOULDBLOCK, f"locked by another of this name, silent for {LIFE_SECONDS_MAX:g} s"
+                        errno.EWOULDBLOCK,
+                        f"locked by another broker with this name, which has been silent for {LIFE_SECONDS_MAX:g} s",
                     )
                 self._threads.sleep(SIGN_SECONDS)
         except BaseException:

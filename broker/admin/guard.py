@@ -111,7 +111,7 @@ class Guard:
             self._token = new_token()
             log.warning("the admin token cannot be stored: %s", error)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read a changed token from the file, and end the sessions of users that the user directory no longer has, or
         whose groups changed. A missing or invalid token changes nothing. Call it once a second."""
         if self._access is not None:
@@ -166,7 +166,7 @@ class Guard:
                 may_ask = caller.role >= Role.VIEWER or (request.path in SHORT and not is_wrong)
                 if not may_ask:  # prove: pages-are-for-viewers "not may_ask" -> "False"
                     if caller is not STRANGER:
-                        return answer({"error": f"{caller.name} has no role; this needs the role viewer"}, 403)
+                        return answer({"error": f"{caller.name} has no role; the role viewer is required"}, 403)
                     return self.unknown(request, "log in as a user with the role viewer, or send the admin token")
         return await handler(request)
 

@@ -106,7 +106,8 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
         _counter("demotions_total", "Demotions by cause.", labels=("trouble",)),
         _gauge(
             "last_takeover_seconds",
-            "Latest take-over: from the last sight of the lock in other hands until the ports answered.",
+            "Duration of the latest take-over: from the last time that another broker held the lock until the "
+            "ports answered.",
             "last_takeover_seconds",
         ),
     ),
@@ -120,15 +121,19 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
             "Predicted time from the death of the master until a broker serves.",
             "takeover.total_seconds",
         ),
-        _gauge("takeover_predicted_lock_seconds", "Part of it: the wait for the lock.", "takeover.lock_seconds"),
+        _gauge(
+            "takeover_predicted_lock_seconds",
+            "Part of the predicted time: the wait for the lock.",
+            "takeover.lock_seconds",
+        ),
         _gauge(
             "takeover_predicted_replay_seconds",
-            "Part of it: the fence and the replay of the journal.",
+            "Part of the predicted time: the fence and the replay of the journal.",
             "takeover.replay_seconds",
         ),
         _gauge(
             "takeover_predicted_load_seconds",
-            "Part of it: loading queues and subscriptions.",
+            "Part of the predicted time: loading queues and subscriptions.",
             "takeover.load_seconds",
         ),
         _gauge(
@@ -180,8 +185,8 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
         ),
         _counted(
             "acknowledgements_unmatched_total",
-            "Acknowledgements without a delivery on their connection: of another connection's message, or of one that"
-            " is gone. A transaction with one can only be rolled back.",
+            "Acknowledgements without a delivery on their connection: of a message of another connection, or of a "
+            "message that no longer exists. A transaction with one can only be rolled back.",
         ),
         _counted("dead_letters_total", "Messages moved to a dead letter queue in this term."),
         _counted("expired_total", "Messages that expired in this term."),

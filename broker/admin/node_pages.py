@@ -1,8 +1,8 @@
 """Pages of a node. Its mastership and history: ``GET /lock``, ``GET /events``, ``POST /handover``; its replicated set:
 ``GET /replication``, ``POST /replication/voters``; the levels of its log: ``GET /log-level``, ``POST /log-level``.
 
-The lock and the events are answered from memory. The lock's thread refreshes the state of the lock, so a lock that
-hangs makes an answer old, with its age, but never late. A level of the log holds until the settings are read again
+The lock and the events are answered from memory. The lock's thread refreshes the state of the lock: if the lock hangs,
+the answer comes in time, with an older state and its age. A level of the log holds until the settings are read again
 (SIGHUP), or the process ends.
 """
 
@@ -33,7 +33,7 @@ from tandemmq.broker.replication.quorum import NotMaster as NotSetMaster
 from tandemmq.broker.replication.state import NotStarted
 from tandemmq.locker.contract import Holder, Locker
 
-#: Limit of a handover: it includes the last answers and a checkpoint; a volume that hangs is not waited for.
+#: Limit of a handover: it includes the last answers and a checkpoint; the broker does not wait for a volume that hangs.
 HANDOVER_SECONDS_MAX = 30.0
 
 # int() refuses thousands of digits.
@@ -105,9 +105,9 @@ class HaPages:
         return answer(lock)
 
     async def _get_events(self, request: web.Request) -> web.Response:
-        """Answer with the ring, or the ``?last=N`` of it, and the master as far as this broker knows: one address leads
-        to the other. If the answer would be too long, it begins later: ``earlier`` is the ``before`` of the missing
-        events."""
+        """Answer with the recorded events, or the last ``?last=N`` of them, and with the master that this broker knows,
+        so that a caller finds the other broker. If the answer would be too long, the oldest events are left out: a
+        request with ``before`` = ``earlier`` returns them."""
         last, before = request.query.get("last"), request.query.get("before")
         for name, text, pattern in (("last", last, _COUNT), ("before", before, _NUMBER)):
             if text is not None and not pattern.fullmatch(text):

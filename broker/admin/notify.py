@@ -103,7 +103,7 @@ class Watchdog:
             self._notifier.feed()
         elif missing != self._missing:
             log.error(
-                "no sign of life of the %s for %g seconds: systemd's watchdog is not fed",
+                "no sign of life of the %s for %g seconds: the watchdog of systemd is not notified",
                 " and the ".join(missing),
                 self.period_seconds,
             )

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 #: Limit of the connections that wait to be accepted.
 BACKLOG: Final = 1_024
+#: Time until the server is made again, after an error of the system such as a lack of file descriptors.
+RETRY_SECONDS: Final = 5.0
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -61,7 +63,8 @@ class AdminPort:
         self._token_file = token_file
         self._make = make
         self._listener: socket.socket | None = None
-        self._is_waiting = False  # for the first client, or for ``open``
+        self._is_waiting = False  # for the first client, for ``open``, or for the next attempt
+        self._retry: asyncio.TimerHandle | None = None
         self._opening: asyncio.Task[None] | None = None
         self._server: AdminServer | None = None
         self._guard: Guard | None = None
@@ -82,10 +85,10 @@ class AdminPort:
             listener = self._waited()
             self._opening = asyncio.get_running_loop().create_task(self._open(listener), name="admin port")
 
-    def look(self) -> None:
-        """See Guard.look."""
+    def refresh(self) -> None:
+        """See Guard.refresh."""
         if self._guard is not None:
-            self._guard.look()
+            self._guard.refresh()
 
     def end_sessions(self, names: Collection[str]) -> None:
         """See Sessions.end_of."""
@@ -108,12 +111,20 @@ class AdminPort:
         """End the wait, and return the listener."""
         assert self._listener is not None, "a port that waits has its listener"
         self._is_waiting = False
+        if self._retry is not None:
+            self._retry.cancel()
         asyncio.get_running_loop().remove_reader(self._listener.fileno())
         return self._listener
 
     async def _open(self, listener: socket.socket) -> None:
         try:
-            server, guard = await self._made_in_thread(listener)
+            try:
+                server, guard = await self._made_in_thread(listener)
+            except OSError as error:
+                log.warning("the admin server could not be made, next attempt in %.0f s: %s", RETRY_SECONDS, error)
+                self._is_waiting = True
+                self._retry = asyncio.get_running_loop().call_later(RETRY_SECONDS, self.open)
+                return
             guard.start()
             self._server, self._guard = server, guard
             await server.start()

@@ -1,7 +1,7 @@
 """Status of a broker: the answer of ``GET /status``, also the source of health pages and metrics.
 
-broker.admin.server describes its content. All functions run on the loop, and wait for no disk and no lock: they return
-values that other threads have recorded.
+broker.admin.server describes its content. All functions run on the loop, and never wait for a disk or a lock: they
+return values that other threads have recorded.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class Report:
 
 
 def problems(mastership: Mastership, locker: Locker, now: float) -> list[str]:
-    """Return the problems that only the end of the process repairs. The end frees the lock, which this broker may hold
+    """Return the problems that only the end of the process repairs. It frees the lock, which this broker may hold
     without serving clients. Only these problems make ``/health/live`` fail. ``now``: seconds of the clock of
     ``mastership``."""
     found = []
@@ -229,9 +229,9 @@ def problems(mastership: Mastership, locker: Locker, now: float) -> list[str]:
         found.append(f"the storage thread has shown no life for {silence:.0f} s: the volume may hang")
     silence = now - mastership.lock_seen_alive()
     if mastership.is_release_overdue:
-        found.append(f"{locker.where} was let go, and does not answer: it may be ours as long as this process lives")
+        found.append(f"{locker.where} was released, but gave no answer: this broker may hold it until its process ends")
     elif silence > LOCK_SILENCE_SECONDS_MAX:
-        found.append(f"{locker.where} has not answered for {silence:.0f} s: it may be ours meanwhile")
+        found.append(f"{locker.where} has not answered for {silence:.0f} s: this broker may still hold it")
     return found
 
 

@@ -228,7 +228,7 @@ class Connection(aiomqtt.Client):
             self._paho._sock_close()
             for each in (self._connected, self._disconnected):
                 if each.done() and not each.cancelled():
-                    each.exception()  # the error was already reported; this marks it as retrieved
+                    each.exception()  # the error was reported before; this marks it as retrieved
 
     async def subscribe_all(self, filters: Sequence[tuple[str, int]]) -> None:
         """Subscribe. Return when the other broker has confirmed all filters; raise Lost if it refuses one. With MQTT 5,

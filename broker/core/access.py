@@ -112,7 +112,7 @@ class Access(Protocol):
     def has_rights(self) -> bool:
         """True if operations need rights."""
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read again the files that changed on disk. Call it now and then."""
 
     def reload(self) -> None:
@@ -154,7 +154,7 @@ class OpenAccess:
     has_rights = False
     problem: str | None = None
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Do nothing: no file can change."""
 
     def reload(self) -> None:
@@ -268,6 +268,6 @@ def refused_private(destination: Destination) -> ClientError:
     """Make the error of a client that names a queue of the broker's own."""
     return refusal(
         f"{destination} is the broker's own",
-        "The broker keeps its own state there. Messages for MQTT clients are sent to topics.",
+        "The broker stores its own state there. To reach MQTT clients, send to topics.",
         ErrorKind.SECURITY,
     )

@@ -30,5 +30,5 @@ def tell(outlet: Outlet, say: Callable[..., object], *what: object) -> None:
 
 def hang_up(outlet: Outlet) -> None:
     """Log the present exception and close the connection of that client. Call it from an ``except``."""
-    log.exception("%r: hung up: its session %s", outlet, ERROR_OF_BROKER)
+    log.exception("%r: disconnected: its session %s", outlet, ERROR_OF_BROKER)
     outlet.close(after_flush=False)

@@ -15,7 +15,7 @@ Value = TypeVar("Value", bound=Hashable)
 
 
 class _Node(Generic[Value]):
-    """``words``: the words that lead here from the node above, joined by dots; the root has none. ``values`` end here;
+    """``words``: the words from the node above to this one, joined by dots; the root has none. ``values`` end here;
     ``open_values`` also take all words that follow.
 
     A node with one node below has values, so each name adds at most two nodes, however many words it has.

@@ -29,8 +29,8 @@ from tandemmq.broker.engine.transactions import Transactions
 from tandemmq.store.records.acknowledgements import AckType
 
 # A pull that must not wait is answered when the page that is read for it arrives: seconds between checks, and checks.
-PULL_LOOK_SECONDS = 0.005
-PULL_LOOKS_MAX = 400
+PULL_POLL_SECONDS = 0.005
+PULL_POLLS_MAX = 400
 # Maximum number of refused messages that are delayed for redelivery; any beyond that are redelivered immediately.
 DELAYED_MAX = 10_000
 # Maximum number of unacknowledged deliveries that are searched by message id: this takes less than a millisecond.
@@ -51,7 +51,7 @@ class Acknowledger(Part):
         self._transactions = transactions
         self._delayed = 0
         self.unmatched = 0  # acknowledgements for which no delivery waited
-        self._rounds = Rounds(shared.loop.start, self._go_round)
+        self._rounds = Rounds(shared.loop.start, self._dispatch_queues)
 
     def ack(self, client: Client, command: Ack) -> Work[None] | None:
         subscription = client.subscriptions.get(command.id)
@@ -73,7 +73,7 @@ class Acknowledger(Part):
                 client.send_receipt(receipt)
             if self._dispatcher.tells_consumed:
                 self._dispatcher.consumed(((subscription, command.tag, entry),))
-            self.go_on(subscription)
+            self.resume(subscription)
             return None
         if command.transaction is not None:
             self._enlist(client, command, subscription, command.transaction)
@@ -99,7 +99,7 @@ class Acknowledger(Part):
                 if covered:
                     self._transactions.enlist(client, transaction, subscription, covered)
                 client.send_receipt(command.receipt)
-                self.go_on(subscription)
+                self.resume(subscription)
                 return
             if covered:
                 subscription.restore(covered)
@@ -165,9 +165,9 @@ class Acknowledger(Part):
             self._dispatcher.consumed((subscription, tag, entry) for tag, entry in covered)
         if last is None:
             client.send_receipt(receipt)
-        self.go_on(subscription)
+        self.resume(subscription)
 
-    def go_on(self, subscription: Subscription) -> None:
+    def resume(self, subscription: Subscription) -> None:
         """Deliver more to a subscription that can take messages again."""
         if subscription.holder.is_held_back:
             subscription.retry()
@@ -182,7 +182,7 @@ class Acknowledger(Part):
         elif subscription.is_browser:
             self._browsing.show_soon(subscription)
 
-    def _go_round(self, subscription: Subscription) -> Work[None]:
+    def _dispatch_queues(self, subscription: Subscription) -> Work[None]:
         """Dispatch all queues of the subscription while it can take messages; a pattern has many queues."""
         for piece in pieces(list(subscription.queues)):
             for queue in piece:
@@ -240,7 +240,7 @@ class Acknowledger(Part):
             client.send_receipt(command.receipt)
         for queue in dict.fromkeys(entry.queue for _, entry in covered if entry.queue is not None):
             self._dispatch(queue)
-        self.go_on(subscription)
+        self.resume(subscription)
 
     def refuse(self, queue: QueueBase, entry: Entry, delay: int) -> bool:
         """Redeliver a message after ``delay`` milliseconds. Return whether it is back in its queue already."""
@@ -288,7 +288,7 @@ class Acknowledger(Part):
         if waiting is not None:
             client.send_receipt(command.receipt)
         if subscription is not None:
-            self.go_on(subscription)
+            self.resume(subscription)
 
     def redelivered(self, client: Client, command: Redelivered) -> None:
         """Count redeliveries in the broker, too: if this client is lost, the next one gets the count."""
@@ -310,7 +310,7 @@ class Acknowledger(Part):
         client.send_receipt(command.receipt)
         if subscription is not None:
             subscription.widen(command.count)
-            self.go_on(subscription)
+            self.resume(subscription)
 
     def set_prefetch(self, client: Client, command: SetPrefetch) -> None:
         subscription = client.subscriptions.get(command.id)
@@ -318,7 +318,7 @@ class Acknowledger(Part):
         if subscription is not None:
             subscription.prefetch_now = None
             subscription.set_prefetch(min(command.prefetch, self._settings.prefetch_max))
-            self.go_on(subscription)
+            self.resume(subscription)
 
     def take_prefetches(self, clients: list[Client]) -> Work[None]:
         """Apply a changed prefetch policy to the present consumers, unless their clients chose a prefetch; notify the
@@ -334,7 +334,7 @@ class Acknowledger(Part):
                 subscription.set_prefetch(prefetch)
                 if client.session.can_pull:
                     tell(client.connection, client.session.tell_prefetch, subscription.id, prefetch)
-                self.go_on(subscription)
+                self.resume(subscription)
                 if pace.is_full(1 + len(subscription.queues)):
                     yield
 
@@ -348,19 +348,19 @@ class Acknowledger(Part):
             return
         subscription.pulled = pulled = subscription.pulled + 1
         subscription.credit = 1
-        self.go_on(subscription)
+        self.resume(subscription)
         if subscription.is_browser:
             return  # the session is notified at the end
         if command.timeout_ms > 0:
-            self._call_later(command.timeout_ms / 1000, lambda: self._end_pull(subscription, pulled, PULL_LOOKS_MAX))
+            self._call_later(command.timeout_ms / 1000, lambda: self._end_pull(subscription, pulled, PULL_POLLS_MAX))
         elif command.timeout_ms < 0:
             self._end_pull(subscription, pulled, 0)
 
-    def _end_pull(self, subscription: Subscription, pulled: int, looks: int) -> None:
+    def _end_pull(self, subscription: Subscription, pulled: int, polls: int) -> None:
         if not subscription.is_open or subscription.pulled != pulled or subscription.credit <= 0:
             return  # the pull has ended, or was answered
-        if looks < PULL_LOOKS_MAX and any(queue.is_page_asked for queue in subscription.queues):
-            self._call_later(PULL_LOOK_SECONDS, lambda: self._end_pull(subscription, pulled, looks + 1))
+        if polls < PULL_POLLS_MAX and any(queue.is_page_asked for queue in subscription.queues):
+            self._call_later(PULL_POLL_SECONDS, lambda: self._end_pull(subscription, pulled, polls + 1))
             return
         subscription.credit = 0
         outlet = subscription.outlet

@@ -157,7 +157,7 @@ class Arrivals(Part):
     def note_duplicate(self, message: Message) -> None:
         """Count a message that its producer sent again: it was stored before, and is not delivered twice."""
         self.duplicates += 1
-        log.debug("sent again, and stored before: %s", message.message_id)
+        log.debug("resent, and already stored: %s", message.message_id)
 
     def published(self, add: AddMessage, origin: Outlet) -> int:
         """Make a durable message of a topic visible, or schedule one that waits for a time. Subscriptions that were

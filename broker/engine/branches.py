@@ -33,7 +33,7 @@ from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
 from tandemmq.broker.engine.arrivals import Arrivals
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.part import Part, Shared
-from tandemmq.broker.engine.ports import Then
+from tandemmq.broker.engine.ports import Callback
 from tandemmq.broker.engine.transaction_end import TransactionEnd
 from tandemmq.store.operations import AddMessage, EndTransaction, PrepareTransaction
 from tandemmq.store.records.acknowledgements import AckType
@@ -112,8 +112,8 @@ class Branches(Part):
             # Transaction managers take this code for a reason to try again later, and not for an outcome.
             raise refusal(
                 f"User {client.principal.name} is not authorized to {what} transaction {key}",
-                "Allowed are the user who prepared it, while this broker is master, and users who may write to all "
-                "that it adds to and read from all that it takes from, or have admin there.",
+                "Allowed: the user who prepared it, while this broker is master, and users with write on all "
+                "destinations that it adds to and read on all that it takes from, or admin on them.",
                 ErrorKind.XA,
                 xa_code=XAER_RMFAIL,
             )
@@ -162,7 +162,7 @@ class Branches(Part):
                 command.xa,
                 operations,
                 encode_prepare(command.xa),
-                Then(client, lambda operation: self._has_prepared(operation, branch, client, command.receipt)),
+                Callback(client, lambda operation: self._has_prepared(operation, branch, client, command.receipt)),
             )
         )
         branch.released = transaction.release()
@@ -191,7 +191,7 @@ class Branches(Part):
         """Undo a refused prepare: the branch is its client's again, or is rolled back if the client left meanwhile."""
         owner, transaction = branch.origin, branch.transaction
         assert owner is not None, "prepared by a client"
-        assert transaction is not None, "what is not prepared is of this term"
+        assert transaction is not None, "an unprepared branch belongs to this term"
         branch.is_preparing = False
         branch.client = owner
         branch.routed = []
@@ -231,7 +231,7 @@ class Branches(Part):
     def _decide(self, client: Client, branch: Branch, receipt: Receipt | None, *, is_commit: bool) -> None:
         del self.by_key[branch.xa.key]
         payload = encode_commit(branch.xa) if is_commit else encode_rollback(branch.xa)
-        end = Then(client, lambda operation: self._has_ended(operation, branch, client, receipt))
+        end = Callback(client, lambda operation: self._has_ended(operation, branch, client, receipt))
         self._append(EndTransaction(branch.xa, is_commit, payload, end))
 
     def _has_ended(
@@ -310,5 +310,5 @@ def _unprepared(branch: Branch) -> Transaction:
             ErrorKind.XA,
             xa_code=XAER_PROTO,
         )
-    assert branch.transaction is not None, "what is not prepared is of this term"
+    assert branch.transaction is not None, "an unprepared branch belongs to this term"
     return branch.transaction

@@ -14,7 +14,7 @@ from tandemmq.broker.core.queue.browse import Browse
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Rounds, Work
 from tandemmq.broker.engine.part import Part, Shared
-from tandemmq.broker.engine.ports import Then
+from tandemmq.broker.engine.ports import Callback
 from tandemmq.store.operations import Page
 
 
@@ -35,8 +35,8 @@ class Browsing(Part):
         self.show(subscription)
 
     def begin(self, subscription: Subscription, queues: Iterable[Queue]) -> Work[None]:
-        """Begin to show the messages of these queues to ``subscription``; of each queue, those that it has when its
-        turn comes."""
+        """Begin to show the messages of these queues to ``subscription``: of each queue, the messages that it holds
+        when the browser reaches it."""
         pace = Pace()
         browses: list[Browse] = []
         for queue in queues:
@@ -59,7 +59,7 @@ class Browsing(Part):
         kept = sum(min(queue.count, queue.share.not_persistent // ENTRY_OVERHEAD_BYTES) for queue in queues)
         if kept and holder.by_kind[Kind.STATE] + BROWSED_BYTES * kept > memory.held_max:
             raise refusal(
-                "Browsers fill the memory that is free",
+                "Browsers use all free memory",
                 f"memory_limit of the broker is {memory.limit} bytes.",
                 ErrorKind.RESOURCE,
             )
@@ -84,7 +84,7 @@ class Browsing(Part):
             return
         while browses:
             browse = browses[0]
-            yield from browse.look(pace)
+            yield from browse.search(pace)
             if subscription not in self._under_way or not subscription.is_open:
                 return
             if deliveries := browse.dispatch(self._clock()):
@@ -92,12 +92,12 @@ class Browsing(Part):
                 if pace.is_full(len(deliveries)):
                     yield
                 continue
-            if browse.wants_look:
+            if browse.wants_search:
                 continue
             if not browse.is_over or subscription.outlet.is_held:
                 if browse.wants_page:
                     page = browse.ask_page()
-                    page.context = Then(None, partial(self._page, subscription, browse))
+                    page.context = Callback(None, partial(self._page, subscription, browse))
                     self._append(page)
                 return
             yield from browse.let_go(pace)

@@ -32,7 +32,7 @@ from tandemmq.broker.core.memory import CONNECTION_BYTES, Kind
 from tandemmq.broker.core.slices import Pace, Work, is_done
 from tandemmq.broker.engine.fan_out import FanOut
 from tandemmq.broker.engine.part import Part, Shared
-from tandemmq.broker.engine.ports import Then
+from tandemmq.broker.engine.ports import Callback
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.operations import Atomic
 
@@ -125,7 +125,7 @@ class Clients(Part):
         except Exception:
             hang_up(client.connection)
         if client.move(Event.WORK_END) is State.READY:
-            self._go_on(client, partial(self.await_out, client))
+            self._resume(client, partial(self.await_out, client))
         else:
             yield from self._leaving(client)
 
@@ -152,7 +152,7 @@ class Clients(Part):
 
     def _answered(self, client: Client, then: Callable[[Answer], None], answer: Answer) -> None:
         if client.move(Event.ANSWER) is State.READY:
-            self._go_on(client, partial(then, answer))
+            self._resume(client, partial(then, answer))
 
     def _hold_back(self, client: Client) -> None:
         """Stop reading from a client while its commands wait."""
@@ -160,7 +160,7 @@ class Clients(Part):
             client.is_held = True
             client.stop_reading()
 
-    def _go_on(self, client: Client, then: Callable[[], None]) -> None:
+    def _resume(self, client: Client, then: Callable[[], None]) -> None:
         """Call ``then`` when the answer is there or the work is done, and carry out the commands that waited."""
         waiting, client.waiting = client.waiting, []
         try:
@@ -209,7 +209,7 @@ class Clients(Part):
         # A frame that is too long: its client may have sent it without waiting, and may not read the answer.
         if is_end or (isinstance(command, ProtocolFailure) and error.kind is ErrorKind.RESOURCE):
             kind = f"{type(command).__name__} {error.kind.name} {client.principal.name}"
-            done = "hung up on" if is_end else "was refused"
+            done = "was disconnected" if is_end else "was refused"
             text = f"{client.connection!r} {done}: {error.message[:_LOGGED_CHARACTERS_MAX]}"
             self._limited.warning(type(session).__name__, kind, text, level=logging.INFO)
         if is_end:
@@ -222,7 +222,7 @@ class Clients(Part):
         if command.is_awaited:
             client.connection.await_login()
         # An empty operation: it comes back when all before it is durable.
-        end = Atomic((), None, Then(client, lambda _: self._disconnected(client, command)))
+        end = Atomic((), None, Callback(client, lambda _: self._disconnected(client, command)))
         self._leave(client, Event.DISCONNECT, partial(self._append, end))
 
     def _disconnected(self, client: Client, command: Disconnect) -> None:

@@ -22,7 +22,7 @@ from tandemmq.broker.core.slices import ITEMS, Work, begin
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.engine.fan_out import NOBODY, FanOut
 from tandemmq.broker.engine.part import Part, Shared
-from tandemmq.broker.engine.ports import Notify, Then
+from tandemmq.broker.engine.ports import Callback, Notify
 from tandemmq.store.operations import AddMessage, Atomic, OrderKey, RemoveMessage
 from tandemmq.store.records.acknowledgements import AckType
 from tandemmq.store.records.altered import EXPIRATION_PROPERTY, ORIGINAL_ID_PROPERTY, altered
@@ -61,7 +61,8 @@ class DeadLetters(Part):
 
     def send_to_dlq(self, queue: QueueBase, entry: Entry, cause: str, waiting: ReceiptDue | None = None) -> bool:
         """Make ``entry``, which is out of its queue, a dead letter, or remove it if the policy keeps none. Return
-        whether ``waiting`` is called when the store has done so: it has nothing to do for a message it never had."""
+        whether ``waiting`` will be called when the store is done: there is nothing to store for a message that the
+        store does not have."""
         return self._send_to_dlq(queue, entry, cause, waiting, is_expired=False)
 
     def expire(self, queue: QueueBase, entry: Entry, waiting: ReceiptDue | None = None) -> bool:
@@ -225,7 +226,7 @@ class DeadLetters(Part):
             if due is not None:
                 due.durable(atomic)
 
-        self._append(Atomic(parts, None, Then(None if due is None else due.client, buried)))
+        self._append(Atomic(parts, None, Callback(None if due is None else due.client, buried)))
 
     def _is_buried(self, target: Destination, which: OrderKey | str) -> bool:
         """Return whether another subscription of the topic gave up the same message, and remember the message."""
@@ -290,9 +291,9 @@ class Expiring(Part):
         elif queue not in self._awaited:
             self._others[queue] = None
         if not self._is_under_way:
-            self._go_on()
+            self._begin_round()
 
-    def _go_on(self) -> None:
+    def _begin_round(self) -> None:
         """Begin the next round: what the last one gave to the store is durable."""
         self._is_under_way = bool(self._awaited or self._others)
         if self._is_under_way:
@@ -307,9 +308,9 @@ class Expiring(Part):
                 break
             yield
         if stored:
-            self._append(Atomic((), None, Then(None, lambda _: self._go_on())))
+            self._append(Atomic((), None, Callback(None, lambda _: self._begin_round())))
         else:
-            self._go_on()
+            self._begin_round()
 
     def _step(self, queues: dict[Queue, None]) -> int:
         """Remove expired messages of the next queue. Return the number of operations for the store."""
@@ -323,7 +324,7 @@ class Expiring(Part):
             try:
                 stored += self._expire(queue, entry)
             except Exception:  # no client caused it: the others continue
-                log.exception("%s: clearing away what has expired %s", queue.destination, ERROR_OF_BROKER)
+                log.exception("%s: removing expired messages %s", queue.destination, ERROR_OF_BROKER)
         if queue.expired:
             queues[queue] = None
         elif count:

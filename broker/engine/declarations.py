@@ -25,7 +25,7 @@ from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.part import Part, Shared
-from tandemmq.broker.engine.ports import Then
+from tandemmq.broker.engine.ports import Callback
 from tandemmq.broker.engine.routing import Router
 from tandemmq.store.operations import Atomic, RemoveOwner
 from tandemmq.store.records.commands import encode_remove_destination
@@ -78,7 +78,7 @@ class Declarations(Part):
         """Charge the bytes of a Hold to its client. ClientError if the memory for state is full."""
         if not self._memory.has_room_for_state:
             raise refusal(
-                "Destinations, subscriptions and connections fill their memory",
+                "Destinations, subscriptions and connections use all of their memory",
                 f"memory_limit of the broker is {self._memory.limit} bytes.",
                 ErrorKind.RESOURCE,
             )
@@ -92,7 +92,7 @@ class Declarations(Part):
                 raise refusal(f"More than {PRODUCERS_MAX} producers on a connection", kind=ErrorKind.RESOURCE)
             if client.holder.by_kind[Kind.STATE] > self._memory.held_max:
                 raise refusal(
-                    "Producers fill the memory that is free",
+                    "Producers use all free memory",
                     f"memory_limit of the broker is {self._memory.limit} bytes.",
                     ErrorKind.RESOURCE,
                 )
@@ -217,7 +217,7 @@ class IdleDestinations(Part):
         self._idle: dict[Destination, tuple[int, int]] = {}
 
     def tick(self, now: int) -> Work[None]:
-        """Delete what was unused for long enough."""
+        """Delete the destinations that were unused for long enough."""
         if not self._is_asked_for:
             return
         pace = Pace()
@@ -249,7 +249,7 @@ class IdleDestinations(Part):
     def _let_go(self, target: Queue | Topic) -> None:
         if isinstance(target, Queue) and target.owner:
             target.is_leaving = True
-            self._append(Atomic((), None, Then(None, lambda _: self._passed(target))))
+            self._append(Atomic((), None, Callback(None, lambda _: self._passed(target))))
         else:
             self._end(target)
 

@@ -41,7 +41,7 @@ class Preparing:
         self._deliver = deliver
         self._dispatch = dispatch
         self._waiting: dict[Outlet, deque[Delivery]] = {}
-        self._under_way: set[Outlet] = set()  # of those that wait: the first is being prepared
+        self._under_way: set[Outlet] = set()  # outlets whose first waiting delivery is being prepared
         self.on_space: Callable[[Outlet], None] = lambda outlet: None
 
     def begin(self, prepare: Callable[[], None], delivery: Delivery) -> None:
@@ -60,7 +60,7 @@ class Preparing:
                 prepare()
                 is_ready = True
             except Exception:
-                log.exception("%r: hung up, because a message could not be prepared for it", outlet)
+                log.exception("%r: disconnected, because a message could not be prepared for it", outlet)
 
         def then() -> None:
             memory.add(Kind.OUTPUT, -made)
@@ -74,10 +74,10 @@ class Preparing:
         self._waiting[delivery[0].outlet].append(delivery)
         _hold(delivery)
 
-    def go_on(self, outlet: Outlet) -> None:
+    def resume(self, outlet: Outlet) -> None:
         """Continue with an outlet that may be writable again."""
         if outlet in self._waiting and outlet not in self._under_way:
-            self._go_on(outlet)
+            self._deliver_waiting(outlet)
 
     def gone(self, outlet: Outlet) -> None:
         """Return waiting deliveries of an outlet to their queues, because its connection has ended."""
@@ -87,7 +87,7 @@ class Preparing:
             _release(delivery)
 
     def end(self) -> None:
-        """Drop all that waits: nothing more is delivered."""
+        """Drop all waiting deliveries: nothing more is delivered."""
         self._waiting.clear()
         self._under_way.clear()
 
@@ -101,10 +101,10 @@ class Preparing:
             outlet.is_held = False
             self.gone(outlet)
             return
-        self._tell(outlet)  # in any case: the outlet had room when the message left its queue
-        self._go_on(outlet)
+        self._deliver_first(outlet)  # in any case: the outlet had room when the message left its queue
+        self._deliver_waiting(outlet)
 
-    def _go_on(self, outlet: Outlet) -> None:
+    def _deliver_waiting(self, outlet: Outlet) -> None:
         """Deliver waiting messages while the outlet is writable."""
         waiting = self._waiting[outlet]
         while waiting and outlet not in self._under_way:
@@ -112,14 +112,14 @@ class Preparing:
             has_room = outlet.is_writable
             outlet.is_held = True
             if not has_room:
-                return  # ``go_on`` is called later
-            self._tell(outlet)
+                return  # ``resume`` is called later
+            self._deliver_first(outlet)
         if not waiting:
             del self._waiting[outlet]
             outlet.is_held = False
             self.on_space(outlet)
 
-    def _tell(self, outlet: Outlet) -> None:
+    def _deliver_first(self, outlet: Outlet) -> None:
         """Deliver the first waiting message. If it must be prepared, it stays the first one."""
         delivery = self._waiting[outlet].popleft()
         if not delivery[0].is_open:
@@ -141,7 +141,8 @@ class Preparing:
 
 
 def _hold(delivery: Delivery) -> None:
-    """Count it as not sent, and its message as held: the topic or queue that it came from may have released it."""
+    """Count the delivery as not sent, and its message as held: the topic or queue that it came from may have released
+    it."""
     subscription, _, entry = delivery
     subscription.unsent += 1  # until its session gets it: if that never happens, ``Subscriber.close`` reads it
     subscription.outlet.holder.memory.take(entry.message, entry.weight)

@@ -24,7 +24,7 @@ from tandemmq.broker.engine.dead_letters import DeadLetters, Expiring
 from tandemmq.broker.engine.deferred_delivery import Preparing
 from tandemmq.broker.engine.fan_out import FanOut, Sifting
 from tandemmq.broker.engine.part import Part, Shared
-from tandemmq.broker.engine.ports import Notify, Then, Tracing
+from tandemmq.broker.engine.ports import Callback, Notify, Tracing
 from tandemmq.broker.engine.redelivery import Suspects
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.histogram import Histogram
@@ -70,8 +70,8 @@ class Dispatcher(Part):
         self.touched: dict[Queue, None] = {}
         self.pace = Pace(2 * STEP_SECONDS)  # every message comes this way: a turn of the loop costs something
         self.suspects = Suspects(shared, self.dead_letters, self.dispatch)
-        self._page_read = Then(None, self._take_page)
-        self._rounds = Rounds(loop.start, self._go_on)
+        self._page_read = Callback(None, self._take_page)
+        self._rounds = Rounds(loop.start, self._dispatch_rest)
         self._expiring = Expiring(shared, self.dead_letters, self.dispatch)
         # Some stored messages before their first delivery, by order key, and the time when they were stored.
         self.sampled: dict[int, float] = {}
@@ -173,7 +173,7 @@ class Dispatcher(Part):
         self._beginning.discard(queue)
         self.dispatch(queue)
 
-    def _go_on(self, queue: QueueBase) -> Work[None]:
+    def _dispatch_rest(self, queue: QueueBase) -> Work[None]:
         yield
         while self._give_out(queue):
             yield
@@ -186,7 +186,7 @@ class Dispatcher(Part):
                 if self._give_out(queue):
                     self._rounds.ask(queue)
             except Exception:  # the others are dispatched all the same
-                log.exception("%s: giving out what it holds %s", queue.destination, ERROR_OF_BROKER)
+                log.exception("%s: delivering its messages %s", queue.destination, ERROR_OF_BROKER)
             given = 1 + queue.dispatched - dispatched
             is_assigned = isinstance(queue, Queue) and queue.assignment is not None
             if pace.is_over(given) if is_assigned else pace.is_full(given):

@@ -17,7 +17,7 @@ from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.login import may_use
 from tandemmq.broker.engine.part import Part, Shared
-from tandemmq.broker.engine.ports import Then
+from tandemmq.broker.engine.ports import Callback
 from tandemmq.store.operations import AddSubscription, RemoveOwner
 from tandemmq.store.records.commands import encode_subscription, encode_unsubscribe, subscription_key
 from tandemmq.store.records.hints import with_user_hint
@@ -112,11 +112,11 @@ class DurableSubscriptions(Part):
         stored = _Stored(client, command.receipt, count, subscription, known)
         if holding is not None:
             stored.count += 1
-            self._hold(holding, Then(client, lambda _: self._is_stored(stored, durable)))
+            self._hold(holding, Callback(client, lambda _: self._is_stored(stored, durable)))
         if durable.is_of_pattern and not (durable.parts or missing) and durable.record is None:
             stored.count += 1
             durable.record = self._store.subscription(durable.client_id, durable.name, names.PATTERNS)
-            kept = Then(client, lambda _: self._is_stored(stored, durable))
+            kept = Callback(client, lambda _: self._is_stored(stored, durable))
             self._append(AddSubscription(durable.record, _record(durable, names.PATTERNS), kept))
         for number, topic in enumerate(missing):
             while len(missing) - number < stored.count - BEGINNING_MAX and subscription.is_open:
@@ -138,7 +138,7 @@ class DurableSubscriptions(Part):
         memory = self._memory
         if parts and memory.by_kind[Kind.STATE] + parts * PART_BYTES > memory.free_for_destinations:
             raise refusal(
-                f"Durable subscription {durable.name} takes more memory than there is",
+                f"Durable subscription {durable.name} needs more memory than is free",
                 f"memory_limit of the broker is {memory.limit} bytes.",
                 ErrorKind.RESOURCE,
             )
@@ -201,10 +201,10 @@ class DurableSubscriptions(Part):
             stored = stored or _Stored(None, None, 1, consumer, [])
         if stored is not None:
             waiting = stored
-            opening = Then(waiting.client, lambda _: self._is_stored(waiting, durable, part))
+            opening = Callback(waiting.client, lambda _: self._is_stored(waiting, durable, part))
         self._append(AddSubscription(owner, _record(durable, topic, is_retroactive=is_retroactive), opening))
 
-    def _hold(self, holding: Holding, stored: Then) -> None:
+    def _hold(self, holding: Holding, stored: Callback) -> None:
         share = names.MQTT_SHARES._replace(name=holding.share)
         record = encode_subscription(names.MQTT_SHARES, holding.client_id, holding.name, subscribed=share)
         self._append(AddSubscription(holding.owner, with_user_hint(record, holding.user), stored))

@@ -134,7 +134,7 @@ class Engine:
         self._start = start = loop.start
         self._start_first = loop.start_first or start
         self._settings = settings
-        self._is_looking = False
+        self._is_expiring = False
         self._on_drained = on_drained
         policies = policies or Policies(
             (), DestinationPolicy(redelivery=RedeliveryPolicy(settings.maximum_redeliveries))
@@ -190,13 +190,13 @@ class Engine:
             lambda client, left, pace: login.ended(client),
         )
         self._ticking: tuple[Callable[[int], None], ...] = (self.flow.tick, self.memory_holders.tick, self._fire)
-        self._looking: tuple[Callable[[int], Work[None]], ...] = (
+        self._expiring: tuple[Callable[[int], Work[None]], ...] = (
             dispatcher.tick,
             lambda now: self._slow_consumers.tick(now, list(clients.all)),
             self._idle_destinations.tick,
             lambda now: self._subscriber.end_unused_shares(),
         )
-        self._writable_again = Rounds(start, self._go_on)
+        self._writable_again = Rounds(start, self._resume_deliveries)
         self._handlers: dict[type, Handler] = {
             commands.Send: producing.send,
             commands.Ack: self._acknowledger.ack,
@@ -358,7 +358,7 @@ class Engine:
         pace = Pace()
         for client in list(self._clients.all):
             if client.is_open and client.principal.name in names and client.principal.is_proved:
-                log.info("%r hung up: user %s was removed", client.connection, client.principal.name)
+                log.info("%r disconnected: user %s was removed", client.connection, client.principal.name)
                 self._clients.hang_up(client)
             if pace.is_full():
                 yield
@@ -392,18 +392,18 @@ class Engine:
 
     def writable(self, connection: Connection) -> None:
         """Continue deliveries to a connection whose output has space again."""
-        self._dispatcher.preparing.go_on(connection)
+        self._dispatcher.preparing.resume(connection)
         client: Client | None = connection.client
         if client is not None:
             self._writable_again.ask(client)
 
-    def _go_on(self, client: Client) -> Work[None]:
+    def _resume_deliveries(self, client: Client) -> Work[None]:
         pace = Pace()
         for subscription in list(client.subscriptions.values()):
             if isinstance(subscription, TopicSubscription) and not subscription.holder.is_held_back:
                 yield from self._dispatcher.pending(subscription, pace)
             else:
-                self._acknowledger.go_on(subscription)
+                self._acknowledger.resume(subscription)
             if pace.is_full(1 + len(subscription.queues)):
                 yield
 
@@ -577,20 +577,20 @@ class Engine:
                 each(now)
             except Exception:  # no client caused it: the other tasks continue
                 log.exception("a task of once a second %s", ERROR_OF_BROKER)
-        if not self._is_looking:
-            begin(self._look(now), self._start)
+        if not self._is_expiring:
+            begin(self._expire(now), self._start)
 
-    def _look(self, now: int) -> Work[None]:
+    def _expire(self, now: int) -> Work[None]:
         """Remove what has timed out. If that takes more than a second, the next run comes later."""
-        self._is_looking = True
+        self._is_expiring = True
         try:
-            for each in self._looking:
+            for each in self._expiring:
                 try:
                     yield from each(now)
                 except Exception:  # as in ``tick``
                     log.exception("a task of once a second %s", ERROR_OF_BROKER)
         finally:
-            self._is_looking = False
+            self._is_expiring = False
 
     def _fire(self, now: int) -> None:
         """Send scheduled messages that are due."""

@@ -51,7 +51,7 @@ SENDS_MAX = 1000
 BYTES_MAX = 1 << 20
 BYTES_MAX_OF_ALL = 64 << 20
 # Interval of the checks for room, and its maximum: it grows while there is no room.
-LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.005, 0.1
+RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.005, 0.1
 
 # Cost of one command that waited, or of a check without room, in items of a step.
 _DONE = 8
@@ -115,8 +115,8 @@ class FlowControl(Part):
         self._weight = 0
         self._next_deadline = 0
         self._is_awaited = False
-        self._is_looking = False
-        self._look_seconds = LOOK_SECONDS_MIN
+        self._is_retrying = False
+        self._retry_seconds = RETRY_SECONDS_MIN
 
     # ---- waiting
 
@@ -136,7 +136,7 @@ class FlowControl(Part):
         held = _Held(client, command, reason, now, deadline, weight, committing, self._goes_to(client, command))
         if held.deadline and (not self._next_deadline or held.deadline < self._next_deadline):
             self._next_deadline = held.deadline
-        self._stand(held)
+        self._enqueue(held)
         self._weight += weight
         self._memory.committing += committing
         client.holder.add(Kind.WAITING_SENDS, weight)
@@ -264,16 +264,16 @@ class FlowControl(Part):
 
     # ---- room again
 
-    def look(self, now: int) -> None:
+    def retry(self, now: int) -> None:
         """Carry out, in steps, the waiting commands for which there is room; those that waited too long fail."""
-        if self.is_holding and not self._is_looking:
-            work = self._look(now)
+        if self.is_holding and not self._is_retrying:
+            work = self._retry(now)
             if not is_done(work):
                 self._start(work)
 
-    def _look(self, now: int) -> Work[None]:
+    def _retry(self, now: int) -> Work[None]:
         pace = Pace()
-        self._is_looking = True
+        self._is_retrying = True
         try:
             if self._next_deadline and self._next_deadline <= now:
                 yield from self._expire(now, pace)
@@ -281,8 +281,8 @@ class FlowControl(Part):
             for line in list(self._lines):
                 is_moving |= yield from self._move(line, pace)
         finally:
-            self._is_looking = False
-        self._look_seconds = LOOK_SECONDS_MIN if is_moving else min(self._look_seconds * 2, LOOK_SECONDS_MAX)
+            self._is_retrying = False
+        self._retry_seconds = RETRY_SECONDS_MIN if is_moving else min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
         if self.is_holding:
             self._await()
 
@@ -340,9 +340,9 @@ class FlowControl(Part):
     def _change_line(self, held: _Held, line: Line, reason: MustWait) -> None:
         self._lines[line].popleft()
         held.reason = reason
-        self._stand(held)
+        self._enqueue(held)
 
-    def _stand(self, held: _Held) -> None:
+    def _enqueue(self, held: _Held) -> None:
         """Put ``held`` at the end of the line of its limit."""
         line = held.reason.line
         if line not in self._lines:
@@ -410,17 +410,17 @@ class FlowControl(Part):
     def _await(self) -> None:
         if not self._is_awaited:
             self._is_awaited = True
-            self._call_later(self._look_seconds, self._is_due)
+            self._call_later(self._retry_seconds, self._is_due)
 
     def _is_due(self) -> None:
         self._is_awaited = False
-        self.look(self._clock())
+        self.retry(self._clock())
 
     # ---- warnings and figures
 
     def tick(self, now: int) -> None:
         """Warn, once a second, of producers that still wait, as often as the policy says."""
-        self.look(now)
+        self.retry(now)
         for client, blocked in self._blocked.items():
             interval = self._policies.of(_first(blocked).reason.destination).blocked_producer_warning_interval
             if interval and now - blocked.warned >= interval:

@@ -19,8 +19,8 @@ from tandemmq.broker.engine.part import Part, Shared
 
 # A drain is answered when the deliveries that are under way are made: seconds before the first check, each next time
 # twice as long, and number of checks (2.5 s in all).
-DRAIN_LOOK_SECONDS = 0.005
-DRAIN_LOOKS_MAX = 9
+DRAIN_POLL_SECONDS = 0.005
+DRAIN_POLLS_MAX = 9
 # Cost of making a dead letter, in items of a step.
 _DEAD_LETTERED = 8
 
@@ -42,17 +42,17 @@ class Granting(Part):
         subscription.pulled = number = subscription.pulled + 1  # a drain before it has ended
         subscription.credit = max(0, command.limit - subscription.tag)
         client.send_receipt(command.receipt)  # what is delivered from now on is of this grant
-        self._acknowledger.go_on(subscription)
+        self._acknowledger.resume(subscription)
         if command.is_drain and not self._dispatcher.browsing.is_under_way(subscription):
             self._end_drain(subscription, number, 0)  # a browser has its own end
 
-    def _end_drain(self, subscription: Subscription, number: int, looks: int) -> None:
+    def _end_drain(self, subscription: Subscription, number: int, polls: int) -> None:
         """Report the end of a drain, unless the grant is used up, or a later one replaced it."""
         if not subscription.is_open or subscription.pulled != number or subscription.credit <= 0:
             return
-        if looks < DRAIN_LOOKS_MAX and _is_under_way(subscription):
-            seconds = DRAIN_LOOK_SECONDS * (1 << looks)
-            self._call_later(seconds, lambda: self._end_drain(subscription, number, looks + 1))
+        if polls < DRAIN_POLLS_MAX and _is_under_way(subscription):
+            seconds = DRAIN_POLL_SECONDS * (1 << polls)
+            self._call_later(seconds, lambda: self._end_drain(subscription, number, polls + 1))
             return
         subscription.credit = 0
         outlet = subscription.outlet
@@ -102,7 +102,7 @@ class Granting(Part):
         if subscription is not None:
             if of_topic and isinstance(subscription, TopicSubscription) and subscription.is_open:
                 subscription.give_back(of_topic, is_seen=command.is_failed)  # prove: topics-take-deliveries-back
-            self._acknowledger.go_on(subscription)
+            self._acknowledger.resume(subscription)
 
 
 def _is_under_way(subscription: Subscription) -> bool:

@@ -19,7 +19,7 @@ from tandemmq.broker.core.topics.shared import CLIENT_ID
 from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.clients import Clients
 from tandemmq.broker.engine.part import Part, Shared
-from tandemmq.broker.engine.ports import Then
+from tandemmq.broker.engine.ports import Callback
 from tandemmq.store.operations import AddConnection
 from tandemmq.store.records.commands import subscription_key
 from tandemmq.store.records.connection_owners import CONNECTIONS_MAX, ConnectionUsers
@@ -98,7 +98,7 @@ class Login(Part):
         )
 
     def _store_owner(self, client: Client, id: str, user: str, then: Callable[[None], None]) -> None:
-        self._append(AddConnection(id, user, Then(client, lambda _: then(None))))
+        self._append(AddConnection(id, user, Callback(client, lambda _: then(None))))
 
     def enter(self, client: Client, command: Connect) -> None:
         """Continue to connect a client whose user is known."""
@@ -259,8 +259,9 @@ class Login(Part):
             is_anothers = self._connection_owners.is_refused(id, principal.owner, _address_of(client))
         if is_anothers or is_of_numbered(id):
             raise ClientError(
-                f"Connection {id} belongs to another user, or to a program of other users elsewhere",
-                "Only its own user takes over a connection. A program adds users from the address of its others only.",
+                f"Connection {id} belongs to another user, or to a program of other users at another address",
+                "Only its own user can take over a connection. A program can get a new user only from an "
+                "address of its other users.",
                 kind=ErrorKind.SECURITY,
             )
 

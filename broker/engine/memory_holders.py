@@ -25,7 +25,7 @@ from tandemmq.broker.engine.advisories import name_of
 log = logging.getLogger(__name__)
 
 # Interval of the checks whether a connection that is held back may receive messages again.
-LOOK_SECONDS = 0.05
+RETRY_SECONDS = 0.05
 # Maximum number of connections, and of holders, that are named.
 NAMED_MAX = 20
 LARGEST_SHOWN = 10
@@ -55,19 +55,19 @@ class MemoryHolders:
 
     def _await(self) -> None:
         self.total += 1
-        self._look_later()
+        self._retry_later()
 
-    def _look_later(self) -> None:
+    def _retry_later(self) -> None:
         if not self._is_awaited:
             self._is_awaited = True
-            self._call_later(LOOK_SECONDS, self._look)
+            self._call_later(RETRY_SECONDS, self._retry)
 
-    def _look(self) -> None:
+    def _retry(self) -> None:
         self._is_awaited = False
         for holder in list(self._memory.held_back):
             holder.retry()
         if self._memory.held_back:
-            self._look_later()
+            self._retry_later()
 
     def tick(self, now: int) -> None:
         """Log, once a second, connections that are newly held back."""
@@ -150,7 +150,7 @@ def _figures_of(queue: Queue) -> Figures:
 def sentence(figures: Figures, limit: int) -> str:
     """Return an entry of ``MemoryHolders.held_back`` as a sentence."""
     return (
-        f"connection {figures['connection']} ({figures['peer']}, user {figures['user']}) is delivered nothing: "
+        f"connection {figures['connection']} ({figures['peer']}, user {figures['user']}) receives nothing: "
         f"it holds {figures['delivered']} bytes that it has not acknowledged and {figures.get('output', 0)} that it "
         f"has not read, more than is left of broker.memory_limit ({limit} bytes)"
     )

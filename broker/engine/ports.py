@@ -100,7 +100,7 @@ class DueSender(Protocol):
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Then:
+class Callback:
     """Completion that calls ``durable``; ``client``: the client that waits, if any."""
 
     client: Client | None

@@ -30,7 +30,7 @@ from tandemmq.store.records.frames import is_long_text, written
 from tandemmq.store.records.utf import QUICK_WRITTEN_BYTES_MAX
 
 # Memory for converting a long text for Java, as a multiple of its length: the text, its Java encoding, and the frame of
-# that. It is 3, or 4 if all characters take 6 bytes in Java's encoding and 4 in ours.
+# that. It is 3, or 4 if all characters take 6 bytes in Java's encoding and 4 in UTF-8.
 WRITTEN_SIZES: Final = 3.5
 
 
@@ -221,7 +221,7 @@ class Producing:
         queue.settle(entry)
         commitment = Commitment(self._sender.arrivals, client, command.receipt, volatile)
         yield from self._sender.commit([*command.added, *parts], commitment, pace)
-        self._acknowledger.go_on(subscription)
+        self._acknowledger.resume(subscription)
 
     def _carry_out_held(self, client: Client, command: Waits) -> Work[MustWait | None]:
         """Carry out a command that waited, in steps; return None if it is done. The end of a transaction is prepared

@@ -24,11 +24,11 @@ from tandemmq.broker.core.delivery import REDELIVERIES_MAX, Entry, QueueBase
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.engine.dead_letters import DeadLetters
 from tandemmq.broker.engine.part import Part, Shared
-from tandemmq.broker.engine.ports import Then
+from tandemmq.broker.engine.ports import Callback
 from tandemmq.store.operations import CountDeliveries, Page
 
 # Interval of the checks whether the suspect of a queue is acknowledged, so that the next one follows; queues per check.
-LOOK_SECONDS = 0.02
+POLL_SECONDS = 0.02
 QUEUES_AT_ONCE = 32
 # A consumer that takes longer with a suspect does not delay the others any more.
 ALONE_MS_MAX = 10_000
@@ -62,7 +62,7 @@ class Suspects(Part):
         self._waiting: dict[QueueBase, deque[Entry]] = {}
         self._out: dict[QueueBase, tuple[Entry, int]] = {}  # the suspect delivered alone, and the end of its time
         self._released: dict[Key, None] = {}  # the oldest first
-        self._is_looking = False
+        self._is_polling = False
         self._counted_bytes = self._counted_since = 0
         self._found: dict[int, int] = {}  # by owner: number of messages counted before delivery
         self._found_count = self._found_bytes = 0
@@ -142,16 +142,16 @@ class Suspects(Part):
     def _set_aside(self, queue: QueueBase, entry: Entry) -> None:
         """Keep a suspect in flight, without a consumer, until its turn comes."""
         self._waiting.setdefault(queue, deque()).append(entry)
-        self._look_soon()
+        self._poll_later()
 
-    def _look_soon(self) -> None:
-        if not self._is_looking:
-            self._is_looking = True
-            self._call_later(LOOK_SECONDS, self._look)
+    def _poll_later(self) -> None:
+        if not self._is_polling:
+            self._is_polling = True
+            self._call_later(POLL_SECONDS, self._poll)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Deliver the next suspects: the queues in turn, QUEUES_AT_ONCE at a time."""
-        self._is_looking = False
+        self._is_polling = False
         for queue in list(islice(self._waiting, QUEUES_AT_ONCE)):
             entries = self._waiting.pop(queue)
             if queue.is_dropped:
@@ -167,7 +167,7 @@ class Suspects(Part):
             if queue not in self._waiting:
                 self._is_one_out(queue)
         if self._waiting or self._out:
-            self._look_soon()
+            self._poll_later()
 
     def _is_one_out(self, queue: QueueBase) -> bool:
         entry, until = self._out.get(queue, (None, 0))
@@ -191,7 +191,9 @@ class Suspects(Part):
         if entry.order_key and queue.owner and not queue.is_dropped:
             # The count is written first: if this master ends because of it, the next one makes it a dead letter.
             counts = {entry.order_key: entry.redeliveries + 1}
-            self._append(CountDeliveries(queue.owner, counts, Then(None, give_out)))  # prove: suspect-is-counted-first
+            self._append(
+                CountDeliveries(queue.owner, counts, Callback(None, give_out))
+            )  # prove: suspect-is-counted-first
         else:
             give_out()
 
@@ -206,7 +208,7 @@ class Suspects(Part):
         # What becomes durable until then is only counted by the queue (window.py, rule 3), and is not in the page: so
         # the page is not the end, and the queue reads on.
         page.is_end = False  # prove: late-page-has-no-end
-        self._append(CountDeliveries(page.owner, counts, Then(None, lambda _: then())))
+        self._append(CountDeliveries(page.owner, counts, Callback(None, lambda _: then())))
 
     def _to_count(self, queue: Queue, page: Page) -> dict[int, int]:
         left = FOUND_MAX - self._found.get(page.owner, 0)

@@ -39,7 +39,7 @@ from tandemmq.broker.core.scheduling.scheduled_message import (
 )
 from tandemmq.broker.core.slices import Pace, Work, begin
 from tandemmq.broker.engine.part import Loop
-from tandemmq.broker.engine.ports import DueSender, Then
+from tandemmq.broker.engine.ports import Callback, DueSender
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.operations import AddMessage, Atomic, Operation, OrderKey, Page, PagedMessage, RemoveMessage
 from tandemmq.store.records.commands import encode_remove
@@ -162,8 +162,8 @@ class Scheduler:
         schedule.check_copies(len(names.split(message.destination)), self._repeat_max)
         if self.count >= PENDING_MESSAGES_MAX:
             raise refusal(
-                f"{self.count} messages wait for their time already",
-                "No more are taken until some of them were sent, or removed.",
+                f"{self.count} scheduled messages are waiting already",
+                "No more are accepted until some are sent or removed.",
                 ErrorKind.RESOURCE,
             )
         time = schedule.first(self._clock(), self._zone)
@@ -216,7 +216,7 @@ class Scheduler:
         due = {order_key: time for time, order_key in dues[:count]}
         del dues[:count]
         self._firing = count
-        fire = Then(None, lambda page: begin(self._fire_all(page, due), self._start))
+        fire = Callback(None, lambda page: begin(self._fire_all(page, due), self._start))
         self._append(Page(self.owner, 0, count, PAGE_BYTES, fire, keys=due.keys()))
 
     # ---- back from the store
@@ -274,7 +274,7 @@ class Scheduler:
         self._dues.add((due_of(waiting).time, order_key))
 
     def _load_after(self, after: OrderKey) -> None:
-        self._ask(after, Then(None, self._load))
+        self._ask(after, Callback(None, self._load))
 
     def _load(self, page: Page) -> None:
         """Take in a page of the messages that were pending at promotion."""
@@ -293,7 +293,7 @@ class Scheduler:
         self._begin_request()
         self.tick(self._clock())
 
-    def _ask(self, after: OrderKey, completion: Then) -> None:
+    def _ask(self, after: OrderKey, completion: Callback) -> None:
         self._append(Page(self.owner, after, PAGE_MESSAGES, PAGE_BYTES, completion))
 
     def _fire(self, found: PagedMessage, acting: dict[str | None, Client], pace: Pace) -> Work[None]:
@@ -308,7 +308,7 @@ class Scheduler:
             schedule = None
         try:
             if waiting.original_destination is None:
-                log.error("%s waits for nothing: it names no destination, and is removed", due.job)
+                log.error("%s is removed, because it names no destination", due.job)
                 self._append(self._removal(found))
             else:
                 yield from self._send(found, due, schedule, now, acting, pace)
@@ -358,7 +358,7 @@ class Scheduler:
             if following is not None:
                 parts.append(self._addition(again(waiting, Due(*following, due.job, due.user), self._new_id())))
             if run is not None:
-                self._append(Atomic(parts, None, Then(None, self._both_pending)))
+                self._append(Atomic(parts, None, Callback(None, self._both_pending)))
             else:
                 yield from self._sender.send_due(client, message, parts, pace)
                 self.sent += 1
@@ -369,9 +369,11 @@ class Scheduler:
             # prove: schedules-outlast-a-moment "REFUSED_MS" -> "0"
             if has_more and now - max(due.time, self._since) < REFUSED_MS:
                 raise
-            cause = f"not sent when its time came, {_end_of(waiting, schedule)}: "
+            cause = f"not sent when it was due, {_end_of(waiting, schedule)}: "
             # Other users may read the letter: the log says what its user may not do, and where.
-            shown = cause + "its user is unknown, or has no right to write to all that it reaches. See the log."
+            shown = (
+                cause + "its user is unknown, or has no write right on all destinations that it reaches. See the log."
+            )
             place = self._sender.bury_due(due.user, message, shown, parts[:1])  # prove: refused-when-due-is-kept
             text = f"scheduled message {due.job} for {message.destination}: {cause}{error.message}"
             if place is None:
@@ -404,7 +406,7 @@ class Scheduler:
             self._look_after(0, self._requests[0])
 
     def _look_after(self, after: OrderKey, request: _Request) -> None:
-        self._ask(after, Then(None, lambda page: begin(self._look_through(page, request), self._start)))
+        self._ask(after, Callback(None, lambda page: begin(self._look_through(page, request), self._start)))
 
     def _look_through(self, page: Page, request: _Request) -> Work[None]:
         """Carry out a request for one page of pending messages."""

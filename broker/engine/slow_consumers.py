@@ -25,11 +25,11 @@ from tandemmq.store.records.message import Destination
 
 log = logging.getLogger(__name__)
 
-# (client, consumer, error, ends_connection): ends a consumer, or the connection that it is on. ``error`` says why.
+# (client, consumer, error, ends_connection): ends a consumer, or the connection that it is on. ``error`` shows why.
 AbortConsumer = Callable[[Client, Subscription, ClientError, bool], None]
 
 # Cost of checking a consumer, in items of a step.
-_LOOKED_AT = 4
+_CHECKED = 4
 # Number of the oldest messages, waiting or unacknowledged, whose topics are checked for a subscription with wildcards.
 _OLDEST = 16
 
@@ -68,7 +68,7 @@ class SlowConsumers:
         self._abort = abort
         self._is_asked_for = policies.any(_concerns)
         self._paces: dict[Subscription, _Progress] = {}
-        self._looked_at = 0
+        self._checked_at = 0
 
     @property
     def count(self) -> int:
@@ -81,10 +81,10 @@ class SlowConsumers:
             return
         step = Pace()
         former, self._paces = self._paces, {}
-        milliseconds, self._looked_at = now - self._looked_at, now
+        milliseconds, self._checked_at = now - self._checked_at, now
         for client in list(clients):
             for subscription in list(client.subscriptions.values()):
-                if step.is_full(_LOOKED_AT + len(subscription.queues) // 64):
+                if step.is_full(_CHECKED + len(subscription.queues) // 64):
                     yield
                 pace = former.get(subscription)
                 if not client.is_ready:  # it waits for the broker: only this time does not count
@@ -96,7 +96,7 @@ class SlowConsumers:
                 if found is None or not subscription.is_open:
                     continue
                 pace = self._paces[subscription] = pace or _Progress(now)
-                self._look(client, subscription, pace, *found, now)
+                self._check(client, subscription, pace, *found, now)
 
     def _policy(self, subscription: Subscription) -> tuple[Destination, DestinationPolicy] | None:
         """Return the first destination with such a policy, and the policy."""
@@ -116,7 +116,7 @@ class SlowConsumers:
         named = (each.destination for each in subscription.topics)
         return chain(named, patterns, (each.message.destination for each in oldest) if patterns else ())
 
-    def _look(
+    def _check(
         self,
         client: Client,
         subscription: Subscription,
@@ -141,7 +141,7 @@ class SlowConsumers:
             log.warning("%s (%s, %s)", text, name_of(client), client.connection.peer, extra=log_events.CONSUMER_CUT_OFF)
             error = ClientError(
                 text,
-                "What it did not acknowledge goes to others (slow_consumer_strategy).",
+                "Its unacknowledged messages go to other consumers (slow_consumer_strategy).",
                 is_fatal=strategy.abort_connection,
                 kind=ErrorKind.RESOURCE,
             )

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from tandemmq.broker.ha.states import LoopHung
 from tandemmq.store.threads import Threads
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 @asynccontextmanager
@@ -59,7 +59,7 @@ class _StallDetector:
         self._ended.set()
 
     def _interval(self) -> float:
-        return min(LOOK_SECONDS, self._silence_seconds_max() / 4)
+        return min(POLL_SECONDS, self._silence_seconds_max() / 4)
 
     def _run(self) -> None:
         while not self._ended.wait(self._interval()):

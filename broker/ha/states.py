@@ -184,8 +184,8 @@ class Moment(Enum):
 class Answer(Enum):
     """The result of a trouble."""
 
-    GO_ON = "continues, and tries again"
-    DEMOTE = "releases everything, pauses, stands by again"
+    CONTINUE = "continues, and tries again"
+    DEMOTE = "releases everything, pauses, becomes a standby again"
     END = "ends with an error"
 
 
@@ -199,7 +199,7 @@ _ALWAYS: Final = {Moment.START: Answer.DEMOTE, **_LATER}
 # The operator is present at the first start, and corrects what is wrong then.
 _NOT_AT_START: Final = {Moment.START: Answer.END, **_LATER}
 # A lock that does not answer is not lost: a master continues while its last proof holds.
-_PATIENT: Final = {**_NOT_AT_START, Moment.STANDBY: Answer.GO_ON, Moment.MASTER: Answer.GO_ON}
+_PATIENT: Final = {**_NOT_AT_START, Moment.STANDBY: Answer.CONTINUE, Moment.MASTER: Answer.CONTINUE}
 
 ANSWERS: Final[Mapping[Trouble, Mapping[Moment, Answer]]] = {
     Trouble.DEPOSED: _ALWAYS,

@@ -2,7 +2,7 @@
 
 If a call hangs, the broker can leave this thread behind and continue. When the call returns, the thread closes its
 files and reports nothing. A life that is over (``is_over``) never has a proof of ownership again, even if the broker
-gets the lock later: a call of that life which wakes up writes nothing to shared files.
+gets the lock later: if a call of that life continues later, it writes nothing to shared files.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class VolumeThread:
         ``close_by``: the result owns all open files of this life, and ``close_by(result)`` closes them. ``seen_alive``
         returns the last sign of life of other threads that work for ``function``.
         """
-        assert not self._is_left, "a life that was left does nothing more"
+        assert not self._is_left, "no call follows ``leave``"
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._inbox.put(_Call(function, outcome, close_by, seen_alive))
         return outcome
@@ -106,7 +106,7 @@ class VolumeThread:
             try:
                 self._close()
             except Exception as error:
-                log.warning("what a life of this broker had open is not closed: %s", error)
+                log.warning("files that this broker had open as standby or master could not be closed: %s", error)
         self._working_since = None
         self._call_soon(self.has_ended.set)
 

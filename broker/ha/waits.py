@@ -21,7 +21,7 @@ from tandemmq.broker.ha.states import Phase
 HUNG_SECONDS_MIN: Final = 5.0
 # and at most this long, since a proof may never end, or never be renewed.
 HUNG_SECONDS_MAX: Final = 30.0
-# A lock that has not answered for this long may be ours without our knowledge.
+# This broker may hold a lock that has not answered for this long.
 LOCK_SILENCE_SECONDS_MAX: Final = 10.0
 
 
@@ -132,7 +132,7 @@ BOUNDS: Final[Mapping[Wait, Bound]] = {
     Wait.ABORT: Bound((Phase.DEMOTED,), "the broker continues without it", Notices.LOOP, seconds=5.0),
     Wait.DROP: Bound(
         (),
-        "the thread is abandoned, the lock released; the broker stands by again when the thread returns",
+        "the thread is abandoned, the lock released; the broker becomes a standby again when the thread returns",
         Notices.LOOP,
         seconds=1.0,
     ),

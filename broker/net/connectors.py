@@ -51,7 +51,7 @@ def urls_of(settings: Settings) -> list[str]:
 
 def hostname_of(settings: Settings) -> str:
     """Return the host name that is advertised in place of a wildcard address."""
-    return socket.gethostname() if settings.replication is None else settings.replication.told_hostname
+    return socket.gethostname() if settings.replication is None else settings.replication.advertised_hostname
 
 
 def _advertised(connector: ConnectorSettings, hostname: str) -> Address:

@@ -158,7 +158,7 @@ class TlsServer:
             )  # fmt: skip
             # uvloop may return a transport also if the socket was closed meanwhile.
             if tls is None or handshake.refusal:  # prove: refused-handshake-is-forgotten " or handshake.refusal"
-                raise ConnectionResetError(handshake.refusal or "the peer hung up")
+                raise ConnectionResetError(handshake.refusal or "the peer disconnected")
             handshake.end()
             secured.begin(tls)  # after ``end``, which resumes reading: the protocol may pause it again
         except OSError as error:  # SSLError and TimeoutError are OSErrors
@@ -239,7 +239,7 @@ class Handshake(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         plain = self._socket
-        assert plain is not None, "who sends something is connected"
+        assert plain is not None, "a peer that sends is connected"
         is_in_line = bool(self._waiting)
         self._waiting += self._buffer[:nbytes]
         self._buffer = bytearray()
@@ -278,7 +278,7 @@ class Handshake(asyncio.BufferedProtocol):
         self._waiting = b""
         self.abort()
 
-    def go_on(self, until: float) -> None:
+    def resume(self, until: float) -> None:
         """Do one step of the handshake, unless the handshake is over (broker.net.turns)."""
         plain = self._socket
         if not self._waiting or plain is None or plain.is_closing():
@@ -287,7 +287,7 @@ class Handshake(asyncio.BufferedProtocol):
             self._feed()
             plain.resume_reading()
         except Exception:
-            log.exception("TLS: hung up, for a handshake %s", ERROR_OF_BROKER)
+            log.exception("TLS: disconnected: a handshake %s", ERROR_OF_BROKER)
             self._refuse(f"a handshake {ERROR_OF_BROKER}")
 
     def _feed(self) -> None:
@@ -312,7 +312,7 @@ class Handshake(asyncio.BufferedProtocol):
         self._waiting = b""
         self._socket = None
         if not self.hello.done():
-            self.hello.set_result(self.refusal or "the peer hung up")
+            self.hello.set_result(self.refusal or "the peer disconnected")
         if self._tls is not None:
             self._tls.connection_lost(exc)
 
@@ -343,7 +343,7 @@ class Secured:
     def begin(self, tls: asyncio.Transport) -> None:
         """Begin after the handshake. Raises ConnectionResetError if the peer disconnected and sent nothing."""
         if self._is_lost and not self._early:
-            raise ConnectionResetError("the peer hung up")
+            raise ConnectionResetError("the peer disconnected")
         self._tls = tls
         self._has_begun = True
         self._above.connection_made(cast("asyncio.Transport", self))  # it has the methods that a connection needs

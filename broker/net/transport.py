@@ -453,7 +453,7 @@ class Connection:
         if states & _OVER:
             return False
         if states & _NEW and data.startswith(_TLS_HELLO) and not self.session.is_connected:
-            self.log_fault("TLS", f"{self} begins TLS, which this connector does not speak: hung up")
+            self.log_fault("TLS", f"{self} begins TLS, which this connector does not support: disconnected")
             self.abort()
             return False
         if states & (_LEFT | _NOT_TO_READ):
@@ -484,7 +484,7 @@ class Connection:
         self._states |= _LEFT
         self.holder.add(Kind.INPUT, len(data))
 
-    def go_on(self, until: float) -> None:
+    def resume(self, until: float) -> None:
         """Process more received bytes. Called by Turns."""
         self._is_queued = False
         states = self._states
@@ -496,7 +496,7 @@ class Connection:
         try:
             self._parse(b"", now, until)
         except Exception:
-            log.exception("%s: hung up, for what it sent %s", self, ERROR_OF_BROKER)
+            log.exception("%s: disconnected: its input %s", self, ERROR_OF_BROKER)
             self.abort()
 
     def _parse(self, data: bytes, began: float, until: float) -> None:
@@ -706,7 +706,7 @@ class Connection:
                 # for this connection.
                 self._engine.writable(self)
         except Exception:
-            log.exception("%s: hung up, for what it should get %s", self, ERROR_OF_BROKER)
+            log.exception("%s: disconnected: its output %s", self, ERROR_OF_BROKER)
             self.abort()
             return 0
         return count
@@ -736,7 +736,7 @@ class Connection:
             self._unread_bytes += count
             if self._unread_bytes > self._limits.unread_bytes_max:
                 log.warning(
-                    "%s does not read: hung up with %d bytes unread",
+                    "%s does not read: disconnected with %d bytes unread",
                     self,
                     self._unread_bytes,
                     extra=log_events.CLIENT_DOES_NOT_READ,
@@ -774,10 +774,8 @@ class Connection:
 
     def end_input(self) -> None:
         """Close the connection because of its incomplete frame. Called by UnfinishedInput."""
-        self.log_fault("rest of a frame", f"{self}: hung up, for others waited for the rest of its frame")
-        self._fail(
-            "Frames that are not whole fill their memory", f"This one was not whole within {FRAME_SECONDS_MAX:g} s."
-        )
+        self.log_fault("rest of a frame", f"{self}: disconnected: other clients waited for the rest of its frame")
+        self._fail("Incomplete frames use all of their memory", f"It was not complete within {FRAME_SECONDS_MAX:g} s.")
 
     def end_congestion(self) -> None:
         """Resume reading after congestion. Called by Outbox.resume_reading."""
@@ -815,13 +813,13 @@ class Connection:
             self._fail("No CONNECT came", detail, ErrorKind.TIMEOUT)
             return
         if not session.is_logged_in and now >= self._login_until:
-            self.log_fault("no login", f"{self} greeted and did not log in: hung up", level=logging.INFO)
+            self.log_fault("no login", f"{self} began a session but did not log in: disconnected", level=logging.INFO)
             detail = f"It must come within {limits.login_seconds_max:g} seconds of the greeting."
             self._fail("No login came", detail, ErrorKind.TIMEOUT)
             return
         if self._states & _BEHIND and now - self._unread_since > limits.unread_seconds_max:
             log.warning(
-                "%s does not read: hung up after %.0f seconds",
+                "%s does not read: disconnected after %.0f seconds",
                 self,
                 now - self._unread_since,
                 extra=log_events.CLIENT_DOES_NOT_READ,
@@ -831,7 +829,7 @@ class Connection:
         interval = session.receive_interval_ms / 1000
         allowed = interval + max(interval * (limits.heart_beat_grace - 1), limits.heart_beat_grace_seconds_min)
         if interval and not self._states & _RESTING and silence > allowed:
-            log.info("%s is silent for %.1f seconds: hung up", self, silence)
+            log.info("%s was silent for %.1f seconds: disconnected", self, silence)
             self._fail(
                 f"No heart-beat for {silence:.1f} seconds",
                 f"The client promised one every {session.receive_interval_ms} ms.",

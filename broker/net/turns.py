@@ -40,7 +40,7 @@ TELL_SECONDS: Final = 5.0
 class Waiting(Protocol):
     """Connection that waits for its turn."""
 
-    def go_on(self, until: float) -> None:
+    def resume(self, until: float) -> None:
         """Carry out more, until the clock shows ``until``; ``wait`` again if something is left."""
 
 
@@ -85,7 +85,7 @@ class Turns:
         self._call()
 
     def wait(self, connection: Waiting, *, has_spent: bool) -> None:
-        """Call ``go_on`` of ``connection`` in a later turn; it does not wait already. ``has_spent``: it had its
+        """Call ``resume`` of ``connection`` in a later turn; it does not wait already. ``has_spent``: it had its
         slice."""
         (self._spent if has_spent else self._fresh).append(connection)
         self._call()
@@ -100,7 +100,7 @@ class Turns:
             self._told = now
             kinds = ", ".join(dict.fromkeys(type(each).__name__ for each in what)) or "nothing whole"
             log.warning(
-                "the event loop was busy for %.0f ms with what %s sent: %s",
+                "the event loop was busy for %.0f ms with input from %s: %s",
                 seconds * 1000,
                 who,
                 kinds,
@@ -126,24 +126,24 @@ class Turns:
                 until = self.begin()
                 if not until:
                     break
-                self._fresh.popleft().go_on(until)
+                self._fresh.popleft().resume(until)
                 self.between()  # prove: reports-between-first-steps
         finally:
-            self._loop.call_soon(self._go_on)  # behind the hand-over to the store, which they requested
+            self._loop.call_soon(self._resume_spent)  # behind the hand-over to the store, which they requested
 
-    def _go_on(self) -> None:
-        """Go on with the turn, with the connections that had a slice."""
+    def _resume_spent(self) -> None:
+        """Continue the turn with the connections that had a slice."""
         spent = len(self._spent)
         try:
             # One of the others has its turn, however many found no time: none waits for ever.
             if spent:
-                self._spent.popleft().go_on(self.clock() + SPENT_SECONDS)
+                self._spent.popleft().resume(self.clock() + SPENT_SECONDS)
             for _ in range(spent - 1):
                 self.between()  # prove: reports-between-steps
                 until = self.begin()
                 if not until:
                     break
-                self._spent.popleft().go_on(min(until, self.clock() + SPENT_SECONDS))
+                self._spent.popleft().resume(min(until, self.clock() + SPENT_SECONDS))
         finally:
             self._loop.call_soon(self._give_way)
 

@@ -210,7 +210,7 @@ class WebSocket(asyncio.Protocol):
         self._cut = chosen.cut
         self._count()
         below = self._below
-        assert below is not None, "who sends something is connected"
+        assert below is not None, "a peer that sends is connected"
         below.write(accepted(request, protocol))
         self.connection.set_protocol(chosen.make_session(self.connection.id), chosen.limits)
         self.is_open = True
@@ -238,8 +238,8 @@ class WebSocket(asyncio.Protocol):
 
     def _handshake_timeout(self) -> None:
         seconds = self._options.handshake_seconds_max
-        self._log_refused("late", f"its request was not whole within {seconds:g} s")
-        self._hang_up(Refusal(HTTPStatus.REQUEST_TIMEOUT, f"A request is whole within {seconds:g} s.").answer)
+        self._log_refused("late", f"its request was not complete within {seconds:g} s")
+        self._hang_up(Refusal(HTTPStatus.REQUEST_TIMEOUT, f"A request must be complete within {seconds:g} s.").answer)
 
     def _log_refused(self, kind: str, why: str) -> None:
         text = f"connector {self._name}: no WebSocket with {self._peer}: {why}"
@@ -259,14 +259,14 @@ class WebSocket(asyncio.Protocol):
 
     # ---- input of the peer
 
-    def go_on(self, until: float) -> None:
+    def resume(self, until: float) -> None:
         """Parse more frames until the clock shows ``until``. Called by Turns."""
         self._is_queued = False
         if not self._is_over:
             try:
                 self._read(until)
             except Exception:
-                log.exception("%s: hung up, for what it sent %s", self.connection, ERROR_OF_BROKER)
+                log.exception("%s: disconnected: its input %s", self.connection, ERROR_OF_BROKER)
                 self.connection.abort()
 
     def _read(self, until: float) -> None:
@@ -324,7 +324,7 @@ class WebSocket(asyncio.Protocol):
             self._below.write(head(PONG, len(ping)) + ping)
 
     def _fail(self, failure: WebSocketError) -> None:
-        text = f"{self.connection}: hung up, for it broke the protocol of WebSocket: {failure.reason}"
+        text = f"{self.connection}: disconnected: it violated the WebSocket protocol: {failure.reason}"
         self.connection.log_fault("broken", text, level=logging.INFO)
         self._has_failed = True
         self._end = failure.code, failure.reason
@@ -371,7 +371,9 @@ class WebSocket(asyncio.Protocol):
         if self._is_closing or not self._is_read or self._below is None:
             return
         if self._pinged > self._last_received:
-            log.info("%s gives no sign of life for %.1f seconds: hung up", self.connection, now - self._last_received)
+            log.info(
+                "%s showed no sign of life for %.1f seconds: disconnected", self.connection, now - self._last_received
+            )
             self.connection.abort()
         elif now - self._last_received >= seconds and not self._is_paused:
             self._pinged = now

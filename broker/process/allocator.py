@@ -79,7 +79,7 @@ class FreeMemory:
         self._used_before = 0  # at most in the period before
         self._beside = 1 << 62  # of the process, beside what is used: after the last trim, or the minimum since
 
-    def look(self, used: int) -> None:
+    def update(self, used: int) -> None:
         """Note ``used``, the bytes that clients use (``Memory.used``); at the end of a period begin to trim, on a
         thread, if much is free. Call it about ten times a second."""
         self._used = max(self._used, used)

@@ -30,7 +30,7 @@ class LongLived:
         self._most = 0
         self._again = 0.0
 
-    def look(self, used: int) -> None:
+    def update(self, used: int) -> None:
         """Freeze all objects if ``used`` (``Memory.used``, in bytes) has grown enough. Call it about ten times a
         second."""
         if used < self._permanent:

@@ -34,7 +34,7 @@ class Output:
         return data
 
     def take_parts(self) -> list[bytes | memoryview]:
-        """Return the same as ``take``, in pieces: a long body is the one that the broker holds."""
+        """Return the same as ``take``, in pieces. A long body is the broker's object, not a copy."""
         parts, self._out = self._out, []
         self.pending_bytes = 0
         return parts

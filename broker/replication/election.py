@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from tandemmq.broker.replication.fields import ID_BYTES
 from tandemmq.broker.replication.follower import Follower
 from tandemmq.broker.replication.leader import Leader
-from tandemmq.broker.replication.messages import Promise, PromiseAnswer, Resign, Would, WouldAnswer
+from tandemmq.broker.replication.messages import PreVote, PreVoteAnswer, Promise, PromiseAnswer, Resign
 from tandemmq.broker.replication.network import Link
 from tandemmq.broker.replication.peers import Links
 from tandemmq.broker.replication.quorum import BEFORE_ALL, Founding, Position, Voters
@@ -37,13 +37,13 @@ class View:
     candidate: str | None  # holder of that promise
     position: Position
     weight: int
-    may_stand: bool
+    may_be_candidate: bool
     is_voter: bool
     lease_until: float
     leads: bool  # with a lease that holds
 
 
-def refusal_to_would(
+def refusal_to_pre_vote(
     view: View, asker_set: str | None, position: Position, weight: int, now: float, *, has_deferred: bool
 ) -> str | None:
     """Return why ``view`` would not promise to the asker; None: it would. ``has_deferred``: it gave way to a node of
@@ -51,7 +51,7 @@ def refusal_to_would(
     reason = _refusal(view, asker_set, position, now)
     if reason is not None:
         return reason
-    if position == view.position and weight < view.weight and view.may_stand and not has_deferred:
+    if position == view.position and weight < view.weight and view.may_be_candidate and not has_deferred:
         return "after me: I am as far, and my weight is higher"
     return None
 
@@ -78,7 +78,7 @@ def refusal_to_promise(
 def _refusal(view: View, asker_set: str | None, position: Position, now: float) -> str | None:
     own_set = view.set if view.set is not None else None if view.founding is None else view.founding.set
     if own_set is None or asker_set != own_set:
-        return "we are of different sets"
+        return "the nodes belong to different sets"
     if not view.is_voter:  # prove: learner-promises-nothing
         return "this node does not vote"
     if position < view.position:  # prove: behind-is-refused
@@ -95,7 +95,7 @@ def _refusal(view: View, asker_set: str | None, position: Position, now: float) 
 class Round:
     """A question to all voters, and the answers so far."""
 
-    message: Would | Promise
+    message: PreVote | Promise
     voters: Voters
     asked_at: float
     until: float
@@ -135,7 +135,7 @@ class Candidate:
         return None if self._round is None else self._round.until
 
     @property
-    def may_stand(self) -> bool:
+    def may_be_candidate(self) -> bool:
         state = self._state
         return (
             state.is_voter
@@ -149,35 +149,35 @@ class Candidate:
         if self._round is not None:
             if self._state.now() >= self._round.until:
                 self._lose("not enough answers in time")
-        elif self._follower.master is None and self._state.timer.may_stand:
-            if self.may_stand:
-                self._ask_would()
+        elif self._follower.master is None and self._state.timer.may_be_candidate:
+            if self.may_be_candidate:
+                self._ask_pre_vote()
             elif self._state.header is None:
                 self._try_founding()
 
-    # ---- would you promise me?
+    # ---- pre-vote
 
-    def _ask_would(self) -> None:
+    def _ask_pre_vote(self) -> None:
         state = self._state
         header, voters = state.header, state.voters
-        assert header is not None, "who may stand has one"
-        assert voters is not None, "who may stand is a voter"
+        assert header is not None, "a candidate has a header"
+        assert voters is not None, "a candidate is a voter"
         self.rounds += 1
         weight = state.settings.weight
-        self._ask(Would(self.rounds, header.id, state.promise.epoch, state.position, weight), voters)
+        self._ask(PreVote(self.rounds, header.id, state.promise.epoch, state.position, weight), voters)
 
-    def _ask(self, message: Would | Promise, voters: Voters) -> None:
+    def _ask(self, message: PreVote | Promise, voters: Voters) -> None:
         now = self._state.now()
         self._round = Round(message, voters, now, now + self._timeout / 4, {self._state.store})
         for store in voters.ids:
             link = self._links.ours.get(store)
             if link is not None:
                 link.send(message)
-        self._go_on_when_won()
+        self._proceed_if_won()
 
-    def would_answered(self, link: Link, message: WouldAnswer) -> None:
+    def would_answered(self, link: Link, message: PreVoteAnswer) -> None:
         self._highest = max(self._highest, message.epoch)
-        self._note_answer(link, message.id, Would, message.yes, message.reason)
+        self._note_answer(link, message.id, PreVote, message.yes, message.reason)
 
     def promise_answered(self, link: Link, message: PromiseAnswer) -> None:
         self._highest = max(self._highest, message.promised)
@@ -191,7 +191,7 @@ class Candidate:
         store = link.member.store
         if is_yes:
             asking.yes.add(store)
-            self._go_on_when_won()
+            self._proceed_if_won()
         else:
             asking.refused.add(store)
             if len(asking.refused) + len(asking.yes) >= len(asking.voters.ids) or asking.must_be_all:
@@ -208,26 +208,26 @@ class Candidate:
         if lost is not None and isinstance(lost.message, Promise):
             self._links.tell(Resign(lost.message.epoch, None))
 
-    def _go_on_when_won(self) -> None:
+    def _proceed_if_won(self) -> None:
         won = self._round
         if won is None or not won.is_won:
             return
         self._round = None
         message = won.message
-        if isinstance(message, Would):
-            self._stand(won.voters, None)
+        if isinstance(message, PreVote):
+            self._request_promises(won.voters, None)
             return
         set_id = message.founding.set if message.founding is not None else message.set
-        assert set_id is not None, "who founds nothing is of a set"
+        assert set_id is not None, "a candidate that founds no set belongs to one"
         # prove: lease-from-before-the-question "won.asked_at" -> "self._state.now()"
         self._leader.elected(message.epoch, set_id, won.voters, dict.fromkeys(won.yes, won.asked_at))
 
-    # ---- promise me
+    # ---- promises
 
-    def _stand(self, voters: Voters, founding: Founding | None) -> None:
+    def _request_promises(self, voters: Voters, founding: Founding | None) -> None:
         """Ask for promises of an epoch above every number heard of."""
         state = self._state
-        self._follower.leave("this node stands", ends_link=False)
+        self._follower.leave("this node is a candidate", ends_link=False)
         state.copy.end_tail()
         # prove: epoch-above-every-file "state.highest" -> "state.promise.epoch"
         epoch = 1 + max(self._highest, state.highest)
@@ -264,7 +264,7 @@ class Candidate:
         founding = state.promise.founding
         if founding is None or founding.voters != voters:
             founding = Founding(state.files.disk.urandom(ID_BYTES).hex(), voters)
-        self._stand(voters, founding)
+        self._request_promises(voters, founding)
 
 
 class Voter:
@@ -285,21 +285,23 @@ class Voter:
             candidate=promise.candidate,
             position=state.position,
             weight=state.settings.weight,
-            may_stand=self._candidate.may_stand,
+            may_be_candidate=self._candidate.may_be_candidate,
             is_voter=state.is_voter and promise.is_whole,
             lease_until=state.timer.lease_until,
             leads=term is not None and term.has_lease,
         )
 
-    def would(self, link: Link, message: Would) -> None:
+    def pre_vote(self, link: Link, message: PreVote) -> None:
         view = self._view()
         now = self._state.now()
         has_deferred = now - self._deferred_at < self._state.settings.timeout_seconds
-        reason = refusal_to_would(view, message.set, message.position, message.weight, now, has_deferred=has_deferred)
+        reason = refusal_to_pre_vote(
+            view, message.set, message.position, message.weight, now, has_deferred=has_deferred
+        )
         if reason is not None and reason.startswith("after me"):
             self._deferred_at = now
         highest = self._state.highest
-        link.send(WouldAnswer(message.id, reason is None, reason or "", highest, view.position, view.weight))
+        link.send(PreVoteAnswer(message.id, reason is None, reason or "", highest, view.position, view.weight))
 
     def promise(self, link: Link, message: Promise) -> None:
         state, asker = self._state, link.member.store

@@ -97,7 +97,7 @@ def make_replica(
             TcpSettings(
                 bind.host,
                 bind.port,
-                options.told_hostname,
+                options.advertised_hostname,
                 security_token(options).encode(),
                 None if tls is None else Tls(*tls),
             )

@@ -97,9 +97,9 @@ class Challenge(Message):
     nonce: Nonce
 
 
-@message(10, "WOULD")
-class Would(Message):
-    """Question whether the receiver would promise. Nothing is written."""
+@message(10, "PRE_VOTE")
+class PreVote(Message):
+    """Request of a pre-vote: would the receiver promise? Nothing is written."""
 
     id: Number
     set: Identity
@@ -108,9 +108,9 @@ class Would(Message):
     weight: Signed
 
 
-@message(11, "WOULD_ANSWER")
-class WouldAnswer(Message):
-    """Answer to WOULD. ``epoch``: the highest number that the sender knows of promises, epochs and files."""
+@message(11, "PRE_VOTE_ANSWER")
+class PreVoteAnswer(Message):
+    """Answer to PRE_VOTE. ``epoch``: the highest number that the sender knows of promises, epochs and files."""
 
     id: Number
     yes: bool
@@ -251,7 +251,7 @@ class Have(Message):
 
 @message(30, "RESIGN")
 class Resign(Message):
-    """Notice that the sender no longer leads, and that a node should stand at once. ``to``: the node meant."""
+    """Notice that the sender no longer leads, and that a node should be a candidate at once. ``to``: that node."""
 
     epoch: Number
     to: Identity | None

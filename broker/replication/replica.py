@@ -1,7 +1,7 @@
-"""A node of a set: it stands for election, promises, follows and leads (docs/formats/replication.md).
+"""A node of a set: it votes, can be elected, follows and leads (docs/formats/replication.md).
 
 One thread, the replica's, owns position, promise and incoming stream: it handles messages in their order. The network's
-thread does at once what must not wait for a disk: it answers ALIVE, and notes answers and HAVEs for the term that
+thread does immediately what must not wait for a disk: it answers ALIVE, and notes answers and HAVEs for the term that
 leads. The lock thread requests the mastership with ``try_acquire`` and releases it with ``release``.
 
     state       what the node is: promise, timer, journal, term  election   asks for votes, founds, gives votes
@@ -39,6 +39,8 @@ from tandemmq.broker.replication.messages import (
     Message,
     NotLeading,
     Piece,
+    PreVote,
+    PreVoteAnswer,
     Promise,
     PromiseAnswer,
     Resign,
@@ -46,8 +48,6 @@ from tandemmq.broker.replication.messages import (
     Skipped,
     Status,
     StatusAnswer,
-    Would,
-    WouldAnswer,
 )
 from tandemmq.broker.replication.network import Link, Network
 from tandemmq.broker.replication.peers import Known, Links, Twins
@@ -69,7 +69,7 @@ TICK_SECONDS: Final = 0.02
 STATUS_SECONDS: Final = 1.0
 #: Pause after a failure of the disk.
 PAUSE_SECONDS: Final = 1.0
-#: Largest number of messages handled before what came with them is synced.
+#: Maximum number of messages that are handled before the bytes that came with them are synced.
 BURST: Final = 256
 
 
@@ -77,7 +77,7 @@ class Replica:
     """A node of a set; it begins with ``start`` and ends with ``end``. ``files`` are the journal's, on this node's own
     volume; ``promises`` opens the promise file there.
 
-    ``remember`` stores what is known of the members, for commands that run when this process is gone.
+    ``remember`` stores the known members, for commands that run after the end of this process.
     """
 
     def __init__(
@@ -130,8 +130,8 @@ class Replica:
         self._thread = threads.thread(self._run, "tandemmq-replica")
         self._alive_thread = threads.thread(self._say_alive, "tandemmq-alive")
         self._handlers: Mapping[type, Callable[[Link, Any], object]] = {
-            Would: voter.would,
-            WouldAnswer: candidate.would_answered,
+            PreVote: voter.pre_vote,
+            PreVoteAnswer: candidate.would_answered,
             Promise: voter.promise,
             PromiseAnswer: candidate.promise_answered,
             Follow: leader.follow,
@@ -156,7 +156,7 @@ class Replica:
 
     def start(self) -> None:
         """Read the state, bind, appear in the directory, begin. A second call does nothing after success. Raises
-        OSError: without space on the volume nothing has begun, and it may be called again."""
+        OSError: if the volume has no space, nothing has begun, and ``start`` may be called again."""
         if self.is_started:
             return
         self.state.open()
@@ -171,8 +171,8 @@ class Replica:
         self.is_started = True
 
     def end(self, *, resigns: bool = True) -> None:
-        """End all threads; on return nothing runs. A master has released the mastership before (``release``), and
-        resigns, if ``resigns``."""
+        """End all threads; on return nothing runs. A master has called ``release`` before. ``resigns``: the master
+        resigns."""
         self._is_ended = True
         if not self.is_started:
             return  # the volume may have a call under way: the end of the process closes what is open
@@ -197,7 +197,7 @@ class Replica:
 
     @property
     def final(self) -> Place:
-        """Place up to which all is final, and on the own disk."""
+        """Place up to which everything is final and on this node's disk."""
         return self._follower.final
 
     @property
@@ -212,10 +212,10 @@ class Replica:
         return None if master is None else master.epoch
 
     @property
-    def may_stand(self) -> bool:
+    def may_be_candidate(self) -> bool:
         """Return whether this node would be elected if the others agreed: it votes, lacks nothing, and would take the
         mastership."""
-        return self.candidate.may_stand
+        return self.candidate.may_be_candidate
 
     def has_link_to(self, store: str) -> bool:
         """Return whether this node's own link to the store is up."""
@@ -284,7 +284,7 @@ class Replica:
         return max(TICK_SECONDS, due - now)
 
     def _take(self, timeout: float) -> None:
-        """Handle what has come, or comes within ``timeout``, and report the outcome to the master."""
+        """Handle the messages that have arrived, or arrive within ``timeout``, and report the outcome to the master."""
         try:
             item = self._inbox.get(timeout=timeout)
             for _ in range(BURST):
@@ -325,7 +325,7 @@ class Replica:
         try:
             work()
         except OSError as error:
-            log.error("the copy of the journal fails: %s", error)
+            log.error("copying the journal failed: %s", error)
             state.record("replica-failed", reason=str(error))
             self._paused_until = self._now() + PAUSE_SECONDS
             self._follower.disk_failed(f"the disk fails: {error}")
@@ -333,12 +333,12 @@ class Replica:
             if not state.problem:
                 state.say_problem(PROMISE_LOST)
         except Forked as error:
-            state.say_problem(f"FORK: {error}; nothing was touched, see docs/replication.md")
+            state.say_problem(f"FORK: {error}; nothing was changed, see docs/replication.md")
             self._follower.leave("forked")
-        except Exception as error:  # an error of our own: this node takes no part, and reports it
-            log.exception("the replica fails")
+        except Exception as error:  # an internal error: this node takes no part, and reports the error
+            log.exception("the replica failed")
             state.say_problem(f"BUG: {error!r}")
-            self._follower.leave("a fault of its own")
+            self._follower.leave("an internal error")
 
     def _tick(self) -> None:
         now, state = self._now(), self.state
@@ -370,11 +370,11 @@ class Replica:
 
     def _link_up(self, link: Link) -> None:
         promise = self.state.promise.saw(link.member.store, link.member.life)
-        # Before this life answers anything: other members know it from now on.
+        # Before this life answers any message, because other members know this life from now on.
         try:
             self.state.note(replace(promise, is_met=True))  # prove: a-life-is-met-before-it-answers
         except (OSError, PromiseLost):
-            link.close("its life could not be noted")  # then it is dialed again, and nothing is answered on this link
+            link.close("its life could not be noted")  # the link is dialed again; on this one nothing is answered
             raise
         if link.is_ours:
             self._follower.seek_soon()

@@ -214,12 +214,12 @@ class Stream:
                     self._wake.wait(PATIENCE_SECONDS)
                     self._wake.clear()
                     continue
-                self._go_on()
+                self._send_next()
         except OSError as error:
             log.error("the journal cannot be read for %s: %s", self.link.member.node, error)
             self.link.close(f"the journal cannot be read: {error}")
 
-    def _go_on(self) -> None:
+    def _send_next(self) -> None:
         file, offset = self.sent
         if file and not self._send_file(file, offset):
             return
@@ -291,7 +291,7 @@ class Stream:
 
 #: Lowest rate, in bytes a second: a node that is behind is one copy less, and must gain on the present writes.
 RATE_MIN: Final = 32 << 20
-LOOK_SECONDS: Final = 0.25
+ADJUST_SECONDS: Final = 0.25
 LATE_PART_MAX: Final = 0.01
 #: The part counts over at most this many seconds.
 LATE_OF_SECONDS: Final = 10.0
@@ -327,7 +327,7 @@ class Pace:
         self._late_after = math.inf
         self._late_seconds = 0.0
         self._may_be_late = 0.0  # late seconds still allowed
-        self._looked_at = 0.0
+        self._adjusted_at = 0.0
         self._slowed_at = -math.inf
         self._too_much = math.inf
         self._sent_bytes = 0
@@ -347,8 +347,8 @@ class Pace:
         now = self._now()
         if now - self._sent_at >= REST_SECONDS:
             self._begin(now)
-        elif now - self._looked_at >= LOOK_SECONDS:
-            self._look(now)
+        elif now - self._adjusted_at >= ADJUST_SECONDS:
+            self._adjust(now)
         self._sent_at = now
         self._sent_bytes += count
         return count / self.rate
@@ -361,11 +361,11 @@ class Pace:
         self._late_after = max(LATE_TIMES * usual, LATE_SECONDS_MIN)
         self.rate = self._too_much = math.inf
         self._slowed_at = -math.inf
-        self._late_seconds, self._sent_bytes, self._looked_at = 0.0, 0, now
+        self._late_seconds, self._sent_bytes, self._adjusted_at = 0.0, 0, now
         self._may_be_late = 0.0
 
-    def _look(self, now: float) -> None:
-        seconds = now - self._looked_at
+    def _adjust(self, now: float) -> None:
+        seconds = now - self._adjusted_at
         may_be_late = self._may_be_late + LATE_PART_MAX * seconds - self._late_seconds
         self._may_be_late = min(max(0.0, may_be_late), LATE_PART_MAX * LATE_OF_SECONDS)
         if may_be_late < 0:
@@ -377,7 +377,7 @@ class Pace:
             self.rate *= SLIGHTLY_FASTER
         else:
             self.rate *= FASTER
-        self._late_seconds, self._sent_bytes, self._looked_at = 0.0, 0, now
+        self._late_seconds, self._sent_bytes, self._adjusted_at = 0.0, 0, now
 
 
 def _most(block: list[float]) -> float:

@@ -130,7 +130,7 @@ class TcpNetwork(Network[TcpLink]):
                     key.data(events)
                 while self._calls:
                     self._calls.popleft()()
-                self._look_at_the_clock()
+                self._check_deadlines()
         finally:
             for link in list(self._links):
                 self._finish(link, "this node ends its network")
@@ -149,7 +149,7 @@ class TcpNetwork(Network[TcpLink]):
         times += [at for at in (self._next_at(), self._accepts_at) if at is not None]
         return max(0.0, min(times) - self._now()) if times else None
 
-    def _look_at_the_clock(self) -> None:
+    def _check_deadlines(self) -> None:
         now = self._now()
         for link in [link for link in self._links if link.deadline is not None and link.deadline <= now]:
             self._finish(link, f"no {'connection' if link.stage is Stage.CONNECTING else 'handshake'} in time")
@@ -260,7 +260,7 @@ class TcpNetwork(Network[TcpLink]):
 
     def _ready(self, link: TcpLink, events: int) -> None:
         if link.stage is not Stage.DOWN:
-            self._guarded(link, partial(self._go_on, link, events))
+            self._guarded(link, partial(self._handle, link, events))
 
     def _guarded(self, link: TcpLink, act: Callable[[], object]) -> None:
         """Call ``act``. An error of one link ends that link only."""
@@ -276,7 +276,7 @@ class TcpNetwork(Network[TcpLink]):
             self._limited.warning("set", kind, f"a message of {link} could not be handled", error=error)
             self._finish(link, f"a message could not be handled: {error!r}")
 
-    def _go_on(self, link: TcpLink, events: int) -> None:
+    def _handle(self, link: TcpLink, events: int) -> None:
         if link.stage is Stage.CONNECTING:
             number = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if number:

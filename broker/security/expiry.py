@@ -61,7 +61,7 @@ class _Expiry:
 
 class Expiries:
     """Expiry of the certificates in ``paths`` and of the revocation lists in ``list_paths``. A file may contain
-    several. On the loop. Call ``look`` once a second."""
+    several. On the loop. Call ``refresh`` once a second."""
 
     def __init__(
         self, paths: Iterable[str], list_paths: Iterable[str] = (), clock: Callable[[], float] = time.time
@@ -75,7 +75,7 @@ class Expiries:
         self._levels: list[int] = []  # level at which each expiry was logged
         self._logged_at = -DAY_SECONDS
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the files again if one changed. Log what has expired or expires soon, after a change and once a day."""
         now = self._clock()
         has_changed = self._watched.has_changed()

@@ -94,12 +94,12 @@ class KnownLogins:
         assert self._path is not None, "the thread runs only with a file"
         while True:
             has_ended = self._ends.is_set()
-            self.look(self._path)
+            self.exchange(self._path)
             if has_ended:
                 return
             self._ends.wait(READ_SECONDS)
 
-    def look(self, path: str) -> None:
+    def exchange(self, path: str) -> None:
         """Read the entries of other brokers, and write new entries of this broker."""
         with suppress(OSError):
             self._read(path)  # prove: what-others-wrote-stays

@@ -85,7 +85,7 @@ class Anonymous:
 class Logins:
     """Implementation of `broker.core.access.Access`. On the loop.
 
-    Call ``look`` at intervals, and ``close`` at the end.
+    Call ``refresh`` at intervals, and ``close`` at the end.
     """
 
     users_file: str | None = None
@@ -338,7 +338,7 @@ class Logins:
 
     # ---- changes of the file
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the file again if it changed. An invalid file is logged and changes nothing."""
         if self._file is not None and self._file.has_changed():
             self.reload()

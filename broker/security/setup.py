@@ -33,8 +33,8 @@ OWN: Final = ("key", "ca", "client_auth", "minimum_version")
 
 
 def access_of(settings: Settings) -> Logins | OpenAccess:
-    """Make the access control. Call ``look`` at intervals, ``reload`` when the settings are reloaded, and ``close`` at
-    the end.
+    """Make the access control. Call ``refresh`` at intervals, ``reload`` when the settings are reloaded, and ``close``
+    at the end.
 
     Raises RefusedSetting if the user file is invalid, or the user directory cannot be used.
     """
@@ -67,8 +67,8 @@ def tls_of_set(options: ReplicationSettings, table: TlsSettings) -> tuple[ssl.SS
 
 
 def tls_of(connector: ConnectorSettings, settings: Settings) -> Tls | None:
-    """Return the TLS of a connector; None: its scheme has no TLS. Call ``look`` at intervals, and ``reload`` when the
-    settings are reloaded.
+    """Return the TLS of a connector; None: its scheme has no TLS. Call ``refresh`` at intervals, and ``reload`` when
+    the settings are reloaded.
 
     Raises RefusedSetting if a certificate or one of its files cannot be used.
     """

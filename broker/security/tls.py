@@ -51,7 +51,7 @@ class TlsPlan:
 
 
 class Tls:
-    """TLS of one connector. ``context`` is for ``loop.create_server``; call ``look`` at intervals."""
+    """TLS of one connector. ``context`` is for ``loop.create_server``; call ``refresh`` at intervals."""
 
     def __init__(self, plan: TlsPlan, clock: Callable[[], float] = time.time) -> None:
         """Raise TlsError if a file is invalid. ``clock``: seconds since 1970, as OpenSSL uses."""
@@ -89,7 +89,7 @@ class Tls:
             ssl_object.context = self._current
         return None
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the files again if one changed."""
         if self._watched.has_changed():
             self.reload()

@@ -49,8 +49,8 @@ ADVICE: Final[Mapping[states.Trouble, Advice]] = {
     ),
     states.Trouble.STORAGE_HUNG: Advice(
         "`/health` reports that the storage thread shows no life.",
-        "Check `dmesg`, the mount and the file server. The broker stands by again when the hanging call returns, "
-        "or after a restart.",
+        "Check `dmesg`, the mount and the file server. The broker becomes a standby again when the hanging call "
+        "returns, or after a restart.",
     ),
     states.Trouble.SERVICE_HUNG: Advice(
         "The log names the step that did not finish.",
@@ -291,7 +291,7 @@ def _waits() -> Iterator[str]:
     yield from _table(columns, rows)
 
 
-_WORDS: Final = {states.Answer.GO_ON: "continues", states.Answer.DEMOTE: "demotes", states.Answer.END: "ends"}
+_WORDS: Final = {states.Answer.CONTINUE: "continues", states.Answer.DEMOTE: "demotes", states.Answer.END: "ends"}
 
 
 def _known_by() -> Iterator[str]:

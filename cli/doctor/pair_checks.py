@@ -186,7 +186,7 @@ def rename_over(pair: ProbePair) -> Finding:
         one.write(fresh, "new")
         one.rename(fresh, name)
         if (found := other.read(name)) != "new":
-            return fail(f"{reader} read {found!r} after a rename that says 'new'")
+            return fail(f"{reader} read {found!r} after a rename of a file that contains 'new'")
         try:
             kept = other.read_kept(name)
         except OSError as error:

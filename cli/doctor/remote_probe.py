@@ -63,7 +63,7 @@ class RemoteProbe:
             self._lines.write(json.dumps({"verb": verb, "arguments": arguments}).encode() + b"\n")
             self._lines.flush()
         except OSError as error:
-            raise NoRemoteProbe(f"{self.name} is gone: {error.strerror or error}") from error
+            raise NoRemoteProbe(f"{self.name} has ended: {error.strerror or error}") from error
         return self._answer
 
     def call(self, verb: str, **arguments: Any) -> Any:
@@ -82,7 +82,7 @@ class RemoteProbe:
         except (OSError, ValueError) as error:
             raise NoRemoteProbe(f"{self.name} does not answer: {error}") from error
         if not isinstance(found, dict):
-            raise NoRemoteProbe(f"{self.name} has hung up")
+            raise NoRemoteProbe(f"{self.name} has disconnected")
         return found
 
     def greet(self) -> str:
@@ -166,7 +166,7 @@ def listen(directory: str, host: str, port: int, on_listening: Callable[[int], N
         try:
             wire, address = listener.accept()
         except TimeoutError as error:
-            raise NoRemoteProbe(f"no examiner came within {LISTEN_SECONDS_MAX:g} seconds") from error
+            raise NoRemoteProbe(f"no other host connected within {LISTEN_SECONDS_MAX:g} seconds") from error
     wire.settimeout(LISTEN_SECONDS_MAX)
     serve(wire, directory)
     return str(address[0])

@@ -123,7 +123,7 @@ def _bind(options: ReplicationSettings) -> tuple[Finding, socket.socket | None]:
 
 def _hostname(options: ReplicationSettings, listener: socket.socket | None) -> Finding:
     """Check that a connection to the advertised host name arrives at this node."""
-    host = options.told_hostname
+    host = options.advertised_hostname
     port = options.bind_address.port if listener is None else listener.getsockname()[1]
     said = "" if options.hostname else ", the system's own name; set replication.hostname"
     try:
@@ -178,7 +178,7 @@ def _zookeeper(options: ReplicationSettings, broker: str) -> tuple[Finding, Sequ
         granted = session.timeout_seconds
         entries = _entries(session, place)
     except LockRefused as error:
-        return fail(f"{error}: is zk_password the one of the other nodes?"), ()
+        return fail(f"{error}: is zk_password the same on the other nodes?"), ()
     except LockUnavailable as error:
         return fail(str(error)), ()
     finally:
@@ -222,7 +222,7 @@ def _members(options: ReplicationSettings, entries: Sequence[Entry]) -> Finding:
 
 def _is_own(entry: Entry, options: ReplicationSettings) -> bool:
     """Return whether the entry is this node's. With port 0, another process of this host cannot be distinguished."""
-    host, port = options.told_hostname, options.bind_address.port
+    host, port = options.advertised_hostname, options.bind_address.port
     is_here = entry.address == f"{host}:{port}" if port else entry.address.startswith(f"{host}:")
     return entry.node == options.node_name and is_here
 

@@ -39,7 +39,7 @@ from tandemmq.pipeline.jobs.tables import Sources, refuse_store, refuse_unwritab
 from tandemmq.pipeline.local.session import LocalSession, NoEngine
 from tandemmq.pipeline.parts import FileGone
 from tandemmq.pipeline.places import NoPlace, access_of, is_access
-from tandemmq.pipeline.reach import told
+from tandemmq.pipeline.reach import describe
 from tandemmq.pipeline.report import page
 from tandemmq.pipeline.session import DEFAULT_MASTER, PROGRESS, NoSpark, session, silence
 from tandemmq.pipeline.stores import NoJournal
@@ -259,7 +259,7 @@ def tell(summary: Summary, sources: tuple[str, ...], directory: Path, *, as_json
     else:
         lines = (
             *summary.findings,
-            *told(summary.reached or ()),
+            *describe(summary.reached or ()),
             *(() if summary.engine is None else (str(summary.engine),)),
         )
         click.echo("\n".join(summary_lines(lines, summary.tables, terminal_width())))

@@ -110,7 +110,7 @@ def replay(url: str | None, passcode_file: Path | None, rate: float | None, is_d
     Exit code 1 while a requested message is not at the broker.
     """
     if url is None and not is_dry:
-        raise click.UsageError("--to says where to; or give --dry-run")
+        raise click.UsageError("--to is required unless --dry-run is given")
     request = ReplayRequest(**{name: others.pop(name) for name in _OF_REQUEST})
     login, new, tasks = (others.pop(name) for name in ("login", "new", "tasks"))
     own: dict[str, Any] = {"request": request, "rate": rate}
@@ -122,7 +122,9 @@ def replay(url: str | None, passcode_file: Path | None, rate: float | None, is_d
             own["progress"] = _progress
     # No check of a replay that has begun: the rest is sent from the plan, and the sources may be gone.
     begun = Ledger(others["out"] / STATE).run() is not None
-    needs_spark = "--where is Spark's SQL, unless --engine says otherwise" if request.where is not None else None
+    needs_spark = (
+        "--where is Spark's SQL, unless --engine selects another engine" if request.where is not None else None
+    )
     answer("replay", own, check=(lambda sources: 0) if begun else _there, needs_spark=needs_spark, **others)
 
 

@@ -146,7 +146,7 @@ def _compact_here(
     broker = name or next((os.path.basename(path) for path in indexes_in(root)), OFFLINE)
     with (
         locked(directory, "store compact", settings, "stop it, or give --admin with its address") as has_proof,
-        failures_told(f"; `tandemmq store check {directory}` says more"),
+        failures_told(f"; `tandemmq store check {directory}` has the details"),
         OfflineStore(directory, root, broker, options, has_proof=has_proof) as offline,
     ):
         live = offline.result(offline.store.ask(_live_bytes))

@@ -74,17 +74,17 @@ def _from_files(directory: str | None, index_root: str | None, only: int | None)
     holder = holder_of(directory)
     notes = []
     if holder is not None:
-        ask = f"; `--admin {holder.admin}` asks it" if holder.admin else ""
-        notes.append(f"in use by {holder}: what it wrote last may be missing{ask}")
+        ask = f"; to query it, use `--admin {holder.admin}`" if holder.admin else ""
+        notes.append(f"in use by {holder}: its last writes may be missing{ask}")
     is_live = holder is not None
     with (
-        failures_told(f"; `tandemmq store check {directory}` says more"),
+        failures_told(f"; `tandemmq store check {directory}` has the details"),
         read_state(directory, index_root, is_live=is_live) as follower,
     ):
         place = Place(JournalFiles(directory), file_length(follower.epoch_history), is_live, index_root)
         notes += [f"damaged: {damage}" for damage in follower.damages]
         if not follower.has_caught_up:
-            notes.append("the journal could not be read to its end: `tandemmq store check` says why")
+            notes.append("the journal could not be read to its end: `tandemmq store check` shows why")
         state: State = follower.state
         now = int(time.time() * 1000)
         try:
@@ -159,13 +159,15 @@ def _print_file(file: FileWhy, notes: list[str]) -> None:
     for destination, number in sorted(file.acknowledgements.items()):
         click.echo(f"  has {counted(number, 'acknowledgement')} of {destination}")
     if file.pins:
-        click.echo(f"  holds down what died in {names(file.pins)}: without it that would come back")
+        click.echo(
+            f"  has acknowledgements and deletions for {names(file.pins)}: without them, messages there would return"
+        )
     if file.pinned_by:
-        click.echo(f"  keeps {names(file.pinned_by)}, where stands what died here")
+        click.echo(f"  keeps {names(file.pinned_by)}, which have acknowledgements and deletions for this file")
     if file.fences_before:
-        click.echo(f"  is the fence of a promotion: goes after {counted(len(file.fences_before), 'older file')}")
+        click.echo(f"  is the fence of a promotion: removed after {counted(len(file.fences_before), 'older file')}")
     if file.roots and file.roots != [file.file]:
-        click.echo(f"  goes when {names(file.roots)} are emptied")
+        click.echo(f"  can be removed when {names(file.roots)} are empty")
     click.echo(f"  => {file.action}")
     say_each("note: ", notes, is_error=True)
 

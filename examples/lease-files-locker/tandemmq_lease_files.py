@@ -207,10 +207,10 @@ class LeaseFilesLocker(LeasedLocker):
     def announce(self, epoch: int, admin: str | None = None) -> None:
         claim = self._claim
         if claim is None or self._is_lost:
-            raise LockLost(f"{self.where} is not ours: nothing to announce there")
+            raise LockLost(f"{self.where} is not held by this process: nothing to announce")
         claim.line |= {"epoch": epoch, "admin": admin or claim.line["admin"]}
         if not self.keep_alive():
-            raise LockLost(f"{self.where} is not ours any more: nothing to announce there")
+            raise LockLost(f"{self.where} is no longer held by this process: nothing to announce")
 
     def release(self) -> None:
         claim, self._claim, self._is_lost, self._proof = self._claim, None, False, NO_PROOF

@@ -126,7 +126,7 @@ class LeaseApi:
         namespace does not exist."""
         status, answer = self._ask("POST", self._path, lease, seconds_max)
         if status == http.client.NOT_FOUND:
-            raise LockRefused(f"{self._where} refuses us: 404, {answer.get('message')}")
+            raise LockRefused(f"{self._where} refuses this broker: 404, {answer.get('message')}")
         return None if status == http.client.CONFLICT else Lease(answer)
 
     def replace(self, lease: Lease, seconds_max: float) -> Lease | None:
@@ -164,7 +164,7 @@ class LeaseApi:
             raise LockUnavailable(f"{self._where} is unavailable: {what}", number) from error
         text = answer.get("message") if isinstance(answer, dict) else None
         if status in _REFUSALS:
-            raise LockRefused(f"{self._where} refuses us: {status}, {text}")
+            raise LockRefused(f"{self._where} refuses this broker: {status}, {text}")
         is_meant = status in (http.client.OK, http.client.CREATED, http.client.NOT_FOUND, http.client.CONFLICT)
         if not is_meant or not isinstance(answer, dict):
             raise LockUnavailable(f"{self._where} is unavailable: {status}, {text}")

@@ -231,7 +231,7 @@ class DatabaseLocker(Locker):
 
     def announce(self, epoch: int, admin: str | None = None) -> None:
         if self._signature is None or not self.keep_alive():
-            raise LockLost(f"{self.where} is not ours: nothing to announce there")
+            raise LockLost(f"{self.where} is not held by this process: nothing to announce")
         holder = self._signature.holder
         self._signature = replace(self._signature, holder=replace(holder, epoch=epoch, admin=admin or holder.admin))
         self._write_name()

@@ -181,7 +181,7 @@ class ZooKeeperLocker(LeasedLocker):
         lease = self.lease_seconds
         if not self._outlasts_a_period(lease):
             raise LockRefused(
-                f"{self.where} grants us sessions of {lease:g} s. "
+                f"{self.where} grants sessions of {lease:g} s. "
                 f"{LockSettingsError('lock_keep_alive_period', self._period_ms, _expected_period(lease))}"
             )
 
@@ -277,7 +277,7 @@ class ZooKeeperLocker(LeasedLocker):
                 self._version, self._holder = status.version, holder
                 # prove: node-that-was-made-once "status.czxid == self._made_by" -> "True"
                 return bool(status.czxid == self._made_by)
-        raise LockUnavailable(f"{self.where} is unavailable: another client keeps writing our node")
+        raise LockUnavailable(f"{self.where} is unavailable: another client keeps writing the node of this broker")
 
     def _read(self, node: str) -> tuple[bytes, Any] | None:
         """Return (content, kazoo's ZnodeStat) of a node, or None if it does not exist."""
@@ -360,8 +360,8 @@ class ZooKeeperLocker(LeasedLocker):
 def _expected_period(lease_seconds: float) -> str:
     return (
         f"at most {lease_seconds * PERIOD_MAX * 1000:.0f} ms for sessions of {lease_seconds:g} s "
-        "(lock_acquire_sleep_interval asks for longer ones): a proof of ownership has to last until the next, and of a "
-        f"session {1 - MARGIN - HALF_TICK:.0%} less one period is proved"
+        "(for longer sessions, set lock_acquire_sleep_interval): a proof of ownership must last until the next "
+        f"one, and of a session {1 - MARGIN - HALF_TICK:.0%} less one period is proved"
     )
 
 

@@ -95,7 +95,9 @@ class ZooKeeperSession:
             self._touches.answered(asked_at, self._clock.now(), self.timeout_seconds)
             raise
         except (exceptions.NoAuthError, exceptions.AuthFailedError, exceptions.InvalidACLError) as error:
-            raise LockRefused(f"{self._where} refuses us: {type(error).__name__} at {verb} {arguments[0]}") from error
+            raise LockRefused(
+                f"{self._where} refuses this broker: {type(error).__name__} at {verb} {arguments[0]}"
+            ) from error
         except KazooTimeoutError as error:
             raise LockUnavailable(f"{self._where} is unavailable: no answer within {seconds_max:g} s") from error
         except exceptions.KazooException as error:

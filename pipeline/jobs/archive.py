@@ -136,12 +136,12 @@ def run(
                     failures += 1
                     if failures >= FAILURES_MAX:
                         raise
-                    report(f"again, as this failed: {cause(error)}")
+                    report(f"again, because this failed: {cause(error)}")
                 else:
                     if every is None:
                         break
                     if not is_told:
-                        report(f"looking again every {every:g} s, until SIGTERM or Ctrl-C")
+                        report(f"repeated every {every:g} s, until SIGTERM or Ctrl-C")
                         is_told = True
                 pause(RETRY_SECONDS if every is None else every)
             missing = _missing(spark, sources, lake, progress.lost)
@@ -185,7 +185,8 @@ class Archive:
             if not self.is_lost_skipped:
                 raise FilesLost(
                     f"journal files were deleted before they were archived: {names}. "
-                    "What is there was added; --skip-lost goes on without them, archive_data_logs keeps them"
+                    "The existing files were added. --skip-lost continues without the lost files; "
+                    "archive_data_logs keeps files"
                 )
             self.report(f"lost, and skipped: {names}")
             self._seen.skip(lost)
@@ -375,9 +376,7 @@ def _summary(progress: Progress, out: str, missing: Mapping[str, Sequence[int]])
             f"Damaged, added as far as they can be read (`verify` has the places): {_named(progress.damaged)}."
         )
     if missing:
-        findings.append(
-            f"Missing, and removed by no broker; the lake does not have what stood there: {_named(missing)}."
-        )
+        findings.append(f"Missing, and not removed by a broker; the lake lacks their content: {_named(missing)}.")
     added = Table(
         "Added",
         ("store", "files", "first", "last", "bytes"),

@@ -186,10 +186,10 @@ def findings(
         if not is_timed:
             continue
         if cut.before is None:
-            lines.append(f"{where}no time is shown before that moment: the journal at hand begins later.")
+            lines.append(f"{where}no time is shown before that moment: the available journal begins later.")
         elif cut.behind is None:
             lines.append(
-                f"{where}no time is shown behind that moment, the last is {_exact(cut.before)}: all that was read."
+                f"{where}no time is shown after that moment, the last is {_exact(cut.before)}: all that was read."
             )
         else:
             lines.append(
@@ -199,16 +199,16 @@ def findings(
     for store, files in lost.items():
         where = f"{store}: " if several else ""
         lines.append(
-            f"{where}{len(files):,} files that were there then are not at hand ({named(files)}): what stood in them "
-            "is not known. An archive (archive_data_logs) has them."
+            f"{where}{len(files):,} files that existed then are missing here ({named(files)}): their content is "
+            "unknown. An archive (archive_data_logs) has them."
         )
     if unheaded:
         lines.append(
-            f"Whether there were more files then is not known of {', '.join(unheaded)}: ActiveMQ removes files that "
-            "nothing needs, and does not say so."
+            f"It is not known whether {', '.join(unheaded)} had more files then: ActiveMQ removes files that "
+            "are not needed, without a record of it."
         )
     if damaged:
-        lines.append(f"{size(damaged)} are damaged, and what they said is not known: `tandemmq pipeline verify`.")
+        lines.append(f"{size(damaged)} are damaged, and their content is unknown: see `tandemmq pipeline verify`.")
     return tuple(lines)
 
 
@@ -244,7 +244,7 @@ def run(
     whole = sources.whole().fixed(spark)
     files = whole.files(whole.access_in(spark))
     if file is not None and len({each.store for each in files}) > 1:
-        raise ValueError("a place is one in a single store, and there are several: name one, or ask for a time")
+        raise ValueError("a place belongs to one store, but there are several: name one store, or give a time")
     read = whole.read(spark, columns.RECORDS, RECORD_COLUMNS).where(
         F.col("command").isin(*effects.COMMANDS, columns.CLOCK)
     )

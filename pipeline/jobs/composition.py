@@ -134,7 +134,8 @@ def findings(by_command: Table, by_destination: Table, unbalanced: int) -> tuple
     damaged = sum(_number(row[2]) for row in by_command.rows if row[0] == DAMAGED)
     if damaged:
         found.append(
-            f"{size(damaged)} do not count, damaged, torn or behind an end: `tandemmq pipeline verify` says where."
+            f"{size(damaged)} do not count, because they are damaged, torn or after an end: "
+            "`tandemmq pipeline verify` shows where."
         )
     if unbalanced:
         found.append(f"{unbalanced} files do not add up to their size: see the table of the balance.")
@@ -173,7 +174,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
         "composition",
         (
             *findings(by_command, by_destination, unbalanced.count()),
-            *gaps.remarks(left_out, "what stood there is not counted"),
+            *gaps.remarks(left_out, "their content is not counted"),
         ),
         tables,
         plots,

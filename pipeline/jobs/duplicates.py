@@ -125,7 +125,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     left_out = gaps.gaps(spark, sources)
     return Summary(
         "duplicates",
-        (*findings(kinds, undecided), *gaps.remarks(left_out, "a copy that stood there is not found")),
+        (*findings(kinds, undecided), *gaps.remarks(left_out, "copies in them are not found")),
         (counted, worst),
         (Bars("Copies beyond the first, by destination", "messages", bars),),
         is_clean=SAME_ID not in kinds and SAME_SEQUENCE not in kinds and left_out.is_certain,
@@ -145,7 +145,7 @@ def findings(kinds: dict[str, tuple[int, int, int]], undecided: int = 0) -> tupl
     """Return the findings of each kind: (groups, copies beyond the first, their bytes). ``undecided``: messages of
     transactions that have no outcome in the files read."""
     found = [
-        f"{kinds[kind][0]:,} {text}: {kinds[kind][1]:,} more than there should be, {size(kinds[kind][2])} of bodies."
+        f"{kinds[kind][0]:,} {text}: {kinds[kind][1]:,} more than expected, {size(kinds[kind][2])} of bodies."
         for kind, text in _SAID.items()
         if kind in kinds
     ]

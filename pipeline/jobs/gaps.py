@@ -156,21 +156,23 @@ def remarks(gaps: Gaps, uncertain: str) -> tuple[str, ...]:
     result."""
     lines = [
         *_sentences(gaps.missing, "missing, and no broker removed {them}."),
-        *_sentences(gaps.gone, "not there any more: a broker removed {them} while this job ran."),
+        *_sentences(gaps.gone, "no longer there: a broker removed {them} while this job ran."),
     ]
     if gaps.places:
         count = "1 place" if gaps.places == 1 else f"{gaps.places:,} places"
-        lines.append(f"Damaged: {count}, {size(gaps.bytes)}. `tandemmq pipeline verify` says where.")
+        lines.append(f"Damaged: {count}, {size(gaps.bytes)}. `tandemmq pipeline verify` shows where.")
     if gaps.unreadable:
         lines.append(f"{gaps.unreadable:,} records cannot be decoded. `tandemmq pipeline verify` names them.")
     if lines:
         lines.append(f"So {uncertain}.")
     if gaps.elsewhere:
-        lines += _sentences(gaps.elsewhere, "not among these archived files, and may be in the store still.")
+        lines += _sentences(gaps.elsewhere, "not among these archived files, but may still be in the store.")
     if gaps.unknown:
-        lines += _sentences(gaps.unknown, "not there. ActiveMQ removes files that nothing needs, and does not say so.")
+        lines += _sentences(
+            gaps.unknown, "not there. ActiveMQ removes files that are not needed, without a record of it."
+        )
     if gaps.elsewhere or gaps.unknown:
-        lines.append(f"If what is not there was lost, {uncertain}.")
+        lines.append(f"If the missing files were lost, {uncertain}.")
     return tuple(lines)
 
 
@@ -182,7 +184,7 @@ def _sentences(files: ByStore, what: str) -> list[str]:
         said = what.format(them="it" if is_one else "them")
         lines.append(f"{store}: {named(numbers)} {'is' if is_one else 'are'} {said}")
     if len(files) > STORES_LISTED:
-        lines.append(f"The same holds of {len(files) - STORES_LISTED:,} more stores.")
+        lines.append(f"The same applies to {len(files) - STORES_LISTED:,} more stores.")
     return lines
 
 

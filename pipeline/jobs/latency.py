@@ -36,8 +36,8 @@ WINDOWS_PLOTTED: Final = 500
 
 # End of a sentence about the effect of gaps in the journal.
 UNCERTAIN: Final = (
-    "messages and acknowledgements that stood there are not counted: some that wait here may be gone, others may be "
-    "missing, and what has no match here may have been stored there"
+    "messages and acknowledgements in them are not counted: some waiting messages may no longer exist, others may be "
+    "missing, and acknowledgements without a message may belong to messages in them"
 )
 
 _DESTINATION: Final = ("store", "destination_type", "destination")
@@ -278,7 +278,7 @@ def remarks(unmatched: int, unbounded: int, *, has_marks: bool, is_tail_read: bo
             f"{unmatched:,} acknowledgements are of messages that are in none of these files: they have no latency."
         )
     if unbounded:
-        lines.append(f"{unbounded:,} acknowledgements have no clock behind them: their latency is not counted.")
+        lines.append(f"{unbounded:,} acknowledgements have no clock mark after them: their latency is not counted.")
     if not has_marks:
         lines.append(
             "No clock is marked in these journals (ActiveMQ's, or clock_mark_interval = 0): acknowledgements are timed "

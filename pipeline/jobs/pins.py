@@ -228,12 +228,12 @@ def findings(verdicts: Sequence[Verdict], drains: Sequence[Drained], *, archived
     if going:
         lines.append(
             f"Nothing needs {len(going):,} files, {size(sum(file.bytes for file in going))}: "
-            "they go with the next checkpoint of a broker."
+            "the next checkpoint of a broker removes them."
         )
     if damaged:
         lines.append(
-            f"{size(damaged)} are damaged, and what they said of other files is not known: "
-            "`tandemmq pipeline verify` says where."
+            f"{size(damaged)} are damaged, and their references to other files are unknown: "
+            "`tandemmq pipeline verify` shows where."
         )
     if archived:
         lines.append(f"{archived:,} files of archives were left out: no broker needs them.")
@@ -305,7 +305,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
         ),
         head(
             standing.orderBy(F.desc("bytes"), "store", "file", "reason", *NAME, "subscription", "transaction"),
-            "Who holds them",
+            "Holders",
             "store file reason destination items bytes oldest subscription transaction destination_type",
         ),
     )
@@ -317,10 +317,10 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
         "pins",
         (
             *findings(judgements, drains, archived=len(planned) - len(files), damaged=damaged),
-            *gaps.remarks(left_out, "what they said of other files is not known"),
+            *gaps.remarks(left_out, "their references to other files are unknown"),
         ),
         tables,
-        (_by_file(judgements), Bars("Bytes that would go, were the destination empty", "bytes", bars)),
+        (_by_file(judgements), Bars("Bytes that would be freed if the destination were empty", "bytes", bars)),
         is_clean=not damaged and left_out.is_certain,
         written=results.written,
         reached=sources.reached,

@@ -52,18 +52,18 @@ def dry_summary(chosen: DataFrame, out: str, rate: float | None) -> Summary:
 # Reasons why selected messages were not sent.
 _FAILED: Final = {
     selection.IN_DOUBT: "of transactions that have no outcome in what was read",
-    selection.UNSENDABLE: "with a body or a destination that STOMP has no way to send",
+    selection.UNSENDABLE: "with a body or a destination that STOMP cannot send",
     selection.UNREADABLE: "that cannot be read",
     selection.WITHOUT_BODY: "without a body in this Parquet",
-    selection.DAMAGED: "damaged places of the journal, whatever stood there",
-    selection.MISSING: "files of the journal that are missing, whatever stood there",
+    selection.DAMAGED: "damaged places of the journal, with unknown content",
+    selection.MISSING: "files of the journal that are missing, with unknown content",
 }
 _EXCLUDED: Final = {
     selection.EXPIRED: "that have expired",
     selection.ACKNOWLEDGED: "that were acknowledged",
     selection.ROLLED_BACK: "that were rolled back",
     selection.PRIVATE: "that the broker keeps for itself, of MQTT sessions and bridges",
-    selection.SCHEDULED: "that wait for their time in the broker's own queue",
+    selection.SCHEDULED: "that wait in the broker's own queue until they are due",
 }
 
 
@@ -117,7 +117,7 @@ def summary(spark: SparkSession, out: str, ledger: Ledger, begun: Run, before: d
     if earlier:
         findings.append(f"{earlier:,} were there already, from earlier runs.")
     if refused:
-        findings.append(f"{refused:,} were refused: run it again when the reason is gone.")
+        findings.append(f"{refused:,} were refused: run it again after removing the reason.")
     if missing:
         findings.append(f"{missing:,} of {messages:,} are still to be sent: run it again.")
     told = _shown(

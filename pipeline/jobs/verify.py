@@ -118,7 +118,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     left_out = gaps.of_files(spark, sources)
     told = (
         *findings(*(number or 0 for number in sums)),
-        *gaps.remarks(left_out, "what stood there is lost, unless a copy has it"),
+        *gaps.remarks(left_out, "their content is lost, unless a copy has it"),
         *handed_over.findings(archived, changed),
     )
     return Summary(

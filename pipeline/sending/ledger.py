@@ -26,7 +26,7 @@ from tandemmq.pipeline.json_files import read_json, write_json
 
 STATE: Final = "replay"  # below the directory --out of the job
 VERSION: Final = 1
-# Time to wait for a slice's lock: a sender whose driver died may run a little longer.
+# Time to wait for a slice's lock: a sender may run a little longer than its driver, if the driver died.
 LOCK_SECONDS_MAX: Final = 30.0
 _POLL_SECONDS: Final = 0.1
 

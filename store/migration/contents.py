@@ -95,8 +95,8 @@ class Contents:
     def subscription_of(self, owner: OwnerState) -> tuple[Subscription, str | None]:
         """Return the newest record and the user of a durable subscription. Raises NotTransferable.
 
-        If the record is older than OpenWire 11, it has no value for noLocal; it is then set to false. In a store of
-        version 11 ActiveMQ requires the value, and would not start without it.
+        If the record is older than OpenWire 11, it has no value for noLocal; the value is then set to false, because
+        ActiveMQ does not start with a store of version 11 without it.
         """
         payload = self.reader.read(owner.latest_record)
         command = decode(payload)

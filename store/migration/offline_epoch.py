@@ -115,12 +115,12 @@ class OfflineEpoch:
         """Check the lock and the fence. Raises NoProof or Deposed if this process does not own the directory any
         more."""
         if not self._has_proof():
-            raise NoProof(f"the lock on {self._files.directory} is not ours any more")
+            raise NoProof(f"the lock on {self._files.directory} is no longer held by this process")
         self._writer.check_fence()
 
     def _append(self, payloads: list[bytes]) -> None:
         if not self._has_proof():
-            raise NoProof(f"the lock on {self._files.directory} is not ours any more")
+            raise NoProof(f"the lock on {self._files.directory} is no longer held by this process")
         writer = self._writer
         start = writer.offset
         locations = writer.append(payloads)

@@ -117,8 +117,8 @@ def is_gone(files: JournalFiles, ids: Iterable[int]) -> bool:
 def gone(files: JournalFiles, expected: Iterable[int], extent: str) -> list[Damage]:
     """Return the loss of a whole journal. According to an index it had these files and reached to ``extent``."""
     reason = (
-        f"nothing of this journal is left, but according to an index it reached {extent}. Restore its files, or accept "
-        f"the loss of their contents and begin a new journal: `tandemmq store afresh {files.directory}`"
+        f"all files of this journal are missing, but according to an index it reached {extent}. Restore its files, or "
+        f"accept the loss of their contents and begin a new journal: `tandemmq store afresh {files.directory}`"
     )
     # ActiveMQ does not remove the file that it writes.
     return [Damage(file, 0, WHOLE_FILE, reason, is_lost=True, may_be_collected=False) for file in expected]

@@ -36,7 +36,7 @@ from tandemmq.store.writer.journal_end import NoProof
 FIRST_FILE_BYTES = 64 << 10
 # Approximate size of a batch of further records that a promotion writes.
 BATCH_BYTES = 4 << 20
-# Limit of the files that may disappear while they are read. A deposed master removes only a few.
+# Maximum number of files that may disappear while they are read. A deposed master removes only a few.
 REMOVED_MAX = 100
 # Time limit for the repair of a damaged file from other brokers. No broker serves clients meanwhile.
 MEND_SECONDS = 5.0
@@ -146,7 +146,8 @@ class Promotion:
         self._files.prepare(self._broker, min(self._max_file_length, FIRST_FILE_BYTES))
 
     def _check_fence(self) -> None:
-        """Raise Deposed if a successor's file exists or our own file is gone. This is the fence check of a writer."""
+        """Raise Deposed if a successor's file exists or this broker's own file is gone. This is the fence check of a
+        writer."""
         self._authority.check_promotion()  # prove: promotion-asks-the-authority
         if self._files.exists(self._first + 1):
             raise Deposed(self._first, f"db-{self._first + 1}.log exists")  # prove: promotion-sees-successor
@@ -155,7 +156,7 @@ class Promotion:
             identity = self._files.identity_now(self._first)
         except FileNotFoundError as error:
             raise Deposed(self._first, "its name is gone") from error
-        # If our file was reclaimed, another broker may have linked its own file with the same number.
+        # If this broker's file was reclaimed, another broker may have linked its own file with the same number.
         if identity != self._own.identity:  # prove: promotion-sees-own-file-replaced
             raise Deposed(self._first, "another file has its name")
 
@@ -169,7 +170,7 @@ class Promotion:
         before = follower.replay.records
         self._ends = self.undisturbed(lambda: follower.advance(is_final=True))
         self.undisturbed(lambda: describe_subscriptions(follower.state, self._files))
-        # A successor may have made its fence before this read: our header must not name its files.
+        # A successor may have made its fence before this read: the header must not name the successor's files.
         earlier = {file: end for file, end in self._ends.items() if file < self._first}
         self._ends = earlier  # prove: ends-of-earlier-files
         # A batch that was written and never synced counts now, so it must become durable. It need not be in the last
@@ -189,8 +190,8 @@ class Promotion:
         """Call ``read``, which reads journal files, and return its result. Call it again if a file is removed
         meanwhile, or if a damaged file could be repaired.
 
-        A file that is removed meanwhile is no damage: the master that our fence deposed may still remove files that it
-        gave up. If a successor of ours removes files, Deposed is raised.
+        A file that is removed meanwhile is no damage: the master that this fence deposed may still remove files that it
+        gave up. If a successor of this broker removes files, Deposed is raised.
         """
         removed = 0
         mended: set[int] = set()

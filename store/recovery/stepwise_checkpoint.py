@@ -43,12 +43,12 @@ class StepwiseCheckpoint:
         self._replay.freeze_ids()
         self._steps = self._index.checkpoint(changes(frozen), frozen.meta)
 
-    def work(self, may_go_on: Callable[[], bool]) -> None:
-        """Continue the checkpoint in progress while ``may_go_on`` returns True; this is called before each step of
+    def work(self, may_continue: Callable[[], bool]) -> None:
+        """Continue the checkpoint in progress while ``may_continue`` returns True; this is called before each step of
         about a millisecond. After the last step the checkpoint is durable. Raises the errors of
         ``Index.checkpoint``."""
         started = self._clock()
-        while self._frozen is not None and may_go_on():
+        while self._frozen is not None and may_continue():
             if next(self._steps, self) is self:
                 self.covered = self._frozen.position
                 self._frozen = None

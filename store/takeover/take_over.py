@@ -223,7 +223,7 @@ def _check_journal(work: _Work, kaha: KahaIndex | None, damage: str | None) -> s
     file = 1 if last_update is None else file_of(last_update)
     if not work.ignores_missing:
         raise JournalLost(gone(work.files, [file], f"to db-{file}.log at least"))
-    return damage or "nothing of its journal is left"
+    return damage or "all files of its journal are missing"
 
 
 def _may_be_unread(work: _Work, named: int) -> bool:
@@ -380,7 +380,7 @@ def _corrected(plan: Plan) -> dict[str, int]:
     return {
         "messages that had been removed": len(plan.removals),
         "messages that had been lost": restored,
-        "messages that stood elsewhere": len(plan.copies) - restored,
+        "messages that were at another place": len(plan.copies) - restored,
         "destinations that had been deleted": len(plan.removed_destinations),
         "subscriptions that had been deleted": len(plan.unsubscribed),
         "subscriptions that had been lost": len(plan.subscribed),

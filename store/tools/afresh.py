@@ -33,7 +33,7 @@ def begin_afresh(directory: str, index_root: str) -> list[str]:
             raise JournalThere(f"{directory} holds a journal: db-{file}.log has records. Nothing was changed")
     moved = []
     for path, _ in [*places_of_indexes(index_root)]:
-        aside = set_aside(path, "its journal is gone, and the store begins afresh")
+        aside = set_aside(path, "its journal is lost, and the store starts anew")
         if aside is None:
             raise IndexInUse(f"another process has the index in {path} open")
         moved.append(aside)

@@ -66,7 +66,8 @@ def connect(*brokers: BrokerProcess) -> tuple[stomp.Connection12, Listener]:
 
 
 def connect_again(connection: stomp.Connection12) -> None:
-    """stomp.py closes its socket in another thread: whoever uses it meanwhile meets the bare error of the system."""
+    """stomp.py closes its socket in another thread: a caller that uses it meanwhile gets the plain error of the
+    system."""
 
     def attempt() -> bool:
         try:
@@ -222,7 +223,7 @@ def test_a_second_broker_of_a_name_is_refused_and_one_that_was_killed_is_not(bro
     second = brokers("a")
     assert second.wait() == 2
     said = second.log.read_text()
-    assert f"a broker named a runs already: pid {first.pid} on " in said
+    assert f"a broker named a is already running: pid {first.pid} on " in said
     assert "--name NAME" in said
     assert sorted(path.name for path in (tmp_path / "data" / "index").iterdir() if path.is_dir()) == ["a"]
     first.kill()

@@ -74,7 +74,7 @@ async def serves_others(broker: Bounded) -> None:
 
 
 def hears(port: int, *parts: bytes) -> bytes:
-    """What is answered to ``parts`` until the broker hangs up."""
+    """Return the answer to ``parts`` until the broker closes the connection."""
     with socket.create_connection(("127.0.0.1", port), 20) as client:
         heard = b""
         try:
@@ -324,4 +324,4 @@ def test_tls_at_a_plain_port_is_told_in_the_log(broker: Bounded) -> None:
     hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 300
     for port in (broker.stomp, broker.openwire):
         hears(port, hello)
-    broker.wait_log("begins TLS, which this connector does not speak", 2)
+    broker.wait_log("begins TLS, which this connector does not support", 2)

@@ -100,12 +100,12 @@ def _page_lines() -> Iterator[tuple[str, int, str]]:
 
 
 def _said() -> Iterator[tuple[str, int, str]]:
-    """Comments and string literals, docstrings among them."""
+    """Comments and string literals, docstrings among them. A literal of one word is a value, such as a role in JSON."""
     for path, tree, source in _modules():
         if not _REPLACED.search(source):
             continue
         for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and not node.value.isidentifier():
                 for number, line in enumerate(node.value.splitlines()):
                     yield path, node.lineno + number, line
         for token in tokenize.generate_tokens(io.StringIO(source).readline):

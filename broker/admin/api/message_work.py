@@ -202,7 +202,7 @@ class MessageWork:
 
     async def move(self, queue: Destination, target: Destination, choice: Choice, task: Task) -> None:
         if target == queue:
-            raise refusal(f"{queue} is the queue that holds them", kind=ErrorKind.DESTINATION)
+            raise refusal(f"{queue} is the queue that already holds them", kind=ErrorKind.DESTINATION)
         await self._each(task, queue, choice, partial(self._move, task, "moved", partial(self._moved, target)))
 
     async def _move(

@@ -128,8 +128,8 @@ class Browse:
         return not self._left and self._has_nothing
 
     @property
-    def wants_look(self) -> bool:
-        """True if ``look`` should be called now: there may be more to show without a Page."""
+    def wants_search(self) -> bool:
+        """True if ``search`` should be called now: there may be more to show without a Page."""
         return self._coming is not None and not self._waiting
 
     @property
@@ -179,9 +179,9 @@ class Browse:
             self._next = next(self._unstored, None)
             yield message
 
-    def look(self, pace: Pace) -> Work[None]:
+    def search(self, pace: Pace) -> Work[None]:
         """Search the messages that ``dispatch`` may give next. Call it before ``dispatch``, and while
-        ``wants_look``."""
+        ``wants_search``."""
         selector = self.subscription.selector
         is_full = pace.is_full if selector is None or selector.is_cheap else pace.is_over
         while self._coming is not None and len(self._waiting) < _ROUND_MESSAGES:
@@ -195,7 +195,7 @@ class Browse:
                 yield
 
     def dispatch(self, now: int) -> list[Delivery]:
-        """Return deliveries of the messages that ``look`` found. ``now`` in milliseconds: expired messages are not
+        """Return deliveries of the messages that ``search`` found. ``now`` in milliseconds: expired messages are not
         shown."""
         deliveries: list[Delivery] = []
         subscription = self.subscription

@@ -9,7 +9,7 @@ from tandemmq.broker.core.memory import CHOICE_BYTES, Holder, Kind, Memory
 START_MS = 1_000
 
 
-class Likeness:
+class ConsumerCounts:
     """Counts over the consumers that ``joined`` and have not ``left``, as there may be very many. ``exclusive``: number
     of exclusive ones."""
 

@@ -14,7 +14,7 @@ from tandemmq.broker.core.delivery import REDELIVERIES_MAX, Delivery, Entry, Sub
 from tandemmq.broker.core.memory import QUEUE_LINK_BYTES, TAKER_BYTES, Kind, Memory
 from tandemmq.broker.core.queue.assignment import TAKEN_MAX, Assignment
 from tandemmq.broker.core.queue.browse import Browse, in_order_of_queue, not_placed
-from tandemmq.broker.core.queue.consumers import Choices, Likeness, Start
+from tandemmq.broker.core.queue.consumers import Choices, ConsumerCounts, Start
 from tandemmq.broker.core.queue.lanes import LOOKED_AT_MAX, with_space
 from tandemmq.broker.core.queue.priorities import KEY_BITS
 from tandemmq.broker.core.queue.window import COPIED, Window
@@ -51,7 +51,7 @@ class Queue(Window):
     start: Start | None = field(default=None, init=False)
     in_flight: int = field(default=0, init=False)
     dequeued: int = field(default=0, init=False)
-    _likeness: Likeness = field(default_factory=Likeness, init=False)
+    _consumer_counts: ConsumerCounts = field(default_factory=ConsumerCounts, init=False)
     _turn: int = field(default=0, init=False)
     _choices: Choices | None = field(default=None, init=False)  # set once a consumer has a selector
     # It keeps its assignment until fewer messages wait, even if it does not need it.
@@ -98,9 +98,9 @@ class Queue(Window):
     def _let_take_part(self, consumers: list[Subscription]) -> None:
         """Replace the consumers that take part."""
         self.consumers = consumers
-        self._likeness = Likeness()
+        self._consumer_counts = ConsumerCounts()
         for each in consumers:
-            self._likeness.joined(each)
+            self._consumer_counts.joined(each)
         self._recall()
         self._reroute(newcomers=consumers)
 
@@ -117,10 +117,10 @@ class Queue(Window):
             self._set_aside.append(subscription)
             return
         self.consumers.append(subscription)
-        self._likeness.joined(subscription)
+        self._consumer_counts.joined(subscription)
         if subscription.selector not in self.skipped.refused_by:
             self._recall()
-        if self.assignment is None or self._likeness.exclusive:
+        if self.assignment is None or self._consumer_counts.exclusive:
             self._reroute(newcomers=(subscription,))
         else:
             self.assignment.join(subscription)
@@ -134,7 +134,7 @@ class Queue(Window):
         is_consumer = subscription in self.consumers
         if is_consumer:
             self.consumers.remove(subscription)
-            self._likeness.left(subscription)
+            self._consumer_counts.left(subscription)
         elif self._set_aside is not None and subscription in self._set_aside:
             self._set_aside.remove(subscription)
         if came_back is None:
@@ -146,7 +146,7 @@ class Queue(Window):
             is_open_to_all = subscription.is_exclusive or not self.consumers
             if subscription.is_exclusive:
                 self._recall()  # other selectors did not test these messages
-            if self.assignment is not None and not is_open_to_all and not self._likeness.exclusive:
+            if self.assignment is not None and not is_open_to_all and not self._consumer_counts.exclusive:
                 freed = self.assignment.leave(subscription)
                 self._is_long = self._gathers > GATHERED_MAX
                 if not self._needs_assignment:
@@ -207,7 +207,7 @@ class Queue(Window):
             self.is_prioritized
             or self.has_groups
             or self.skipped.count
-            or not self._likeness.are_alike
+            or not self._consumer_counts.are_alike
             or self._gathers > GATHERED_MAX
         )
 

@@ -1,4 +1,4 @@
-"""Compile selectors; recent results are cached, also those of mistakes. Pure, and safe in any thread."""
+"""Compile selectors; recent results are cached, also errors. Pure, and safe in any thread."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ HEADERS: dict[str, Evaluate] = {
 
 
 def property_of(name: str) -> Evaluate:
-    """Return the function that reads ``name`` in a message: a field of its header, or a property; None if it has
-    none."""
+    """Return the function that reads ``name`` in a message: a header field or a property. The function returns None if
+    the message has none."""
     header = HEADERS.get(name)
     if header is not None:
         return header

@@ -5,7 +5,7 @@ topic. One that has its own terms (JMS) has any name, which is no GROUP/FILTER. 
 client id holds it, connected or not. For each holder the store has a record: a durable subscription of that client id,
 with the client's name for it, to the topic ``names.MQTT_SHARES``, to which no message is ever sent. The subscribed
 destination in this record is that name. So the journal alone shows the holders. A holder's record is written before the
-first topic's, and removed before the last one's: topics without a holder are the rest of an interrupted removal.
+first topic's, and removed before the last one's: so topics without a holder are left over from an interrupted removal.
 """
 
 from __future__ import annotations

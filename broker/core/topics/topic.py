@@ -72,8 +72,8 @@ class TopicSubscription(Subscription):
         self.pending = self.unsifted = _NO_ENTRIES
 
     def hold(self, entry: Entry) -> int:
-        """Let ``entry`` wait. Drop the oldest messages when there are too many, or too much is held for the client;
-        return the number dropped. Nothing waits for a closed subscription."""
+        """Keep ``entry`` waiting. Drop the oldest messages if there are too many, or if the client holds too much
+        memory; return the number dropped. Nothing waits for a closed subscription."""
         if not self.is_open:
             return 0
         dropped = self.dropped
@@ -412,7 +412,7 @@ class Topic:
 
     @property
     def shares(self) -> Iterable[Share]:
-        """Memory shares of the durable subscriptions for which senders must wait."""
+        """Memory shares of the durable subscriptions whose senders must wait."""
         return (durable.share for durable in self.durables.values() if not durable.is_shared)
 
     def unmatched(self, owners: Collection[int]) -> list[str]:

@@ -24,7 +24,7 @@ class ReadCache:
         try:
             return self._objects[index]
         except KeyError:
-            raise WireError(f"cache index {index} was never told") from None
+            raise WireError(f"cache index {index} was never defined") from None
 
     def put(self, index: int, value: object) -> None:
         """Keep the object; with index -1, do not."""

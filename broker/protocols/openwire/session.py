@@ -120,7 +120,7 @@ class OpenWireSession(Output):
 
     @property
     def is_fault_tolerant(self) -> bool:
-        """True if the client said that it has a failover transport."""
+        """True if the client reported that it has a failover transport."""
         return self._conversation.is_fault_tolerant
 
     # ---- what the client says
@@ -178,7 +178,7 @@ class OpenWireSession(Output):
             commands.append(self._too_long(long))
             self.has_more = not self._is_over
         except (WireError, RecordDamaged, Unencodable) as error:
-            commands.append(ProtocolFailure(ClientError(f"Not OpenWire as it should be: {error}")))
+            commands.append(ProtocolFailure(ClientError(f"Invalid OpenWire: {error}")))
             self.end()
         return commands
 
@@ -234,7 +234,7 @@ class OpenWireSession(Output):
             return refusal_of(error, self._conversation.producers)
         except WireError as unsound:
             self.end()
-            return ProtocolFailure(ClientError(f"Not OpenWire as it should be: {error}; {unsound}"))
+            return ProtocolFailure(ClientError(f"Invalid OpenWire: {error}; {unsound}"))
 
     # ---- handshake and liveness
 
@@ -313,7 +313,7 @@ class OpenWireSession(Output):
                     raise self._too_long_for_it(len(frame) - _SIZE.size)
                 self._write(frame)
         except (WireError, Unencodable) as error:
-            self._refused.append(GiveUp(subscription_id, tag, tag, f"OpenWire has no room for it: {error}"))
+            self._refused.append(GiveUp(subscription_id, tag, tag, f"OpenWire cannot express it: {error}"))
             if consumer.pull_ms is not None:  # its client waits for another message
                 self._refused.append(Pull(subscription_id, consumer.pull_ms))
             if not self._is_over:

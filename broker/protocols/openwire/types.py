@@ -169,7 +169,7 @@ def _field(name: str, hint: Any) -> Field:
             until = mark.version
         else:
             kind = mark
-    assert kind is not None, f"field {name} does not say how it travels"
+    assert kind is not None, f"field {name} has no wire type"
     has_objects = kind in (Kind.NESTED, Kind.CACHED, Kind.ARRAY)
     return Field(name, kind, since, until, tuple(_classes(inner)) if has_objects else ())
 

@@ -95,7 +95,7 @@ class DestinationNames:
         if "?" in name:
             raise refusal(
                 f"The destination {text!r} has options",
-                "Say them as headers: activemq.prefetchSize, activemq.exclusive, selector and the like.",
+                "Use headers instead, such as activemq.prefetchSize, activemq.exclusive or selector.",
                 ErrorKind.DESTINATION,
             )
         return Destination(kind, name)

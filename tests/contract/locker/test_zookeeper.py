@@ -61,7 +61,7 @@ def server(require_service: Require) -> Iterator[ZooKeeperServer]:
 
 @pytest.fixture
 def admin(server: ZooKeeperServer) -> Iterator[KazooClient]:
-    """Somebody at the server, who is no broker."""
+    """Return a client of the server that is not a broker."""
     client = KazooClient(server.hosts)
     client.start()
     yield client
@@ -107,7 +107,7 @@ class _SteppedLocker(ZooKeeperLocker):
         return Stepping(self._unstepped, {"call", "close"})  # type: ignore[return-value]
 
     def speak(self) -> None:
-        """What kazoo does by itself, by another clock."""
+        """Do the work of kazoo's thread, by another clock."""
         if self._unstepped.counted_since(math.inf) > -math.inf:
             self._unstepped.call("sync", "/", seconds_max=WAIT_SECONDS_MAX)
 
@@ -143,7 +143,7 @@ class TestContract(Leased, OutOfReach, Refusing, InterleavedLease):
         return self.made[-1]
 
     def let_pass(self, seconds: float) -> None:
-        """As if the servers went by the same clock, and the first of the lockers said nothing but what it asks."""
+        """Let time pass, as if the servers had the same clock, and the first locker sent only its own requests."""
         super().let_pass(seconds)
         silent, *others = self.made
         session = silent._session
@@ -500,7 +500,7 @@ def test_a_session_that_the_servers_make_too_short_for_the_settings_is_refused(b
     a = build("a", 3_600.0, period_seconds=900.0)
     with pytest.raises(LockRefused) as refusal:
         a.acquire(threading.Event())
-    assert "grants us sessions of 60 s" in str(refusal.value)
+    assert "grants sessions of 60 s" in str(refusal.value)
     assert "locker.lock_keep_alive_period = 900000: expected at most 15750 ms for sessions of 60 s" in str(
         refusal.value
     )
@@ -558,9 +558,9 @@ def test_a_period_that_no_proof_outlasts_is_refused_with_the_reason(request_for:
         locker(2.0, 0.526)
     assert refusal.value.key == "lock_keep_alive_period"
     assert str(refusal.value) == (
-        "locker.lock_keep_alive_period = 526: expected at most 525 ms for sessions of 2 s (lock_acquire_sleep_interval "
-        "asks for longer ones): a proof of ownership has to last until the next, and of a session 65% less one period "
-        "is proved"
+        "locker.lock_keep_alive_period = 526: expected at most 525 ms for sessions of 2 s (for longer sessions, set "
+        "lock_acquire_sleep_interval): a proof of ownership must last until the next one, and of a session 65% less "
+        "one period is proved"
     )
     assert "lock_keep_alive_period is 0" in str(locker(2.0, 0.0).unsafe)
 

@@ -25,7 +25,7 @@ ROLES_SECONDS_MAX = 60.0
 PROMOTION_SECONDS = 0.3
 # Approximate time between a fence and its header.
 HEADER_SECONDS = 0.02
-LOOK_SECONDS = 0.001
+POLL_SECONDS = 0.001
 
 
 class Group:
@@ -140,7 +140,7 @@ def kill_of_a_promoting_broker(group: Group, dice: random.Random) -> None:
         deadline = time.monotonic() + ROLES_SECONDS_MAX
         while files.list()[-1] == before:
             assert time.monotonic() < deadline, "a fence appears"
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
         time.sleep(dice.uniform(0, HEADER_SECONDS))
     else:
         time.sleep(dice.uniform(0, PROMOTION_SECONDS))

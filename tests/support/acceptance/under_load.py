@@ -14,7 +14,7 @@ PRODUCERS = 2
 WINDOW = 20
 RECEIPTS_BEFORE = 200
 RECEIPTS_AFTER = 200
-LOOK_SECONDS = 0.002
+POLL_SECONDS = 0.002
 #: A producer goes to the next broker after this silence, because a broker that is cut off does not close connections.
 PATIENCE_SECONDS = 2.0
 
@@ -28,7 +28,7 @@ class Outage:
     async def watch(self, books: Books) -> None:
         seen, since = len(books.stored), time.monotonic()
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             now = time.monotonic()
             if len(books.stored) != seen:
                 seen, since = len(books.stored), now

@@ -165,7 +165,7 @@ class Judge:
                 first.close()
             again = self._open(directory, self.brokers[(self.opened + 1) % len(self.brokers)], frozenset([state]))
             if self.opened % LIVES_ON_EVERY:
-                self._go_on(again)
+                self._check_use(again)
             else:
                 kept = self._live_on(again)
                 _lose_indexes(directory)
@@ -193,7 +193,7 @@ class Judge:
             raise
         return term
 
-    def _go_on(self, term: Term) -> None:
+    def _check_use(self, term: Term) -> None:
         """Check that a recovered store stores and removes messages, and stops normally."""
         try:
             added = term.add_durably(1)

@@ -110,7 +110,7 @@ class World:
             )
             self._wills.began(self._now)
             self._stand_by()
-            has_ended = self._go_on(term)
+            has_ended = self._run_term(term)
             if has_ended:
                 self._now = term.loop.time()
                 term.close()
@@ -187,7 +187,7 @@ class World:
 
     # ---- within a term
 
-    def _go_on(self, term: MqttTerm) -> bool:
+    def _run_term(self, term: MqttTerm) -> bool:
         """Return whether all actions are done."""
         dice = self._dice
         self._look_at_retained(term)

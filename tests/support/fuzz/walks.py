@@ -332,7 +332,7 @@ def replication(target: Target, dice: random.Random, rough: Rough) -> Step:
         number, epoch, file = dice.randrange(1 << 10), dice.choice((0, 1)), dice.choice((0, 1, 2, 1 << 31))
         said: list[replicated.Message] = [
             hello, replicated.Proof("0" * 64), replicated.Refused("no"), replicated.Challenge("1" * 64),
-            replicated.Would(number, "5" * 32, epoch, BEFORE_ALL, 1), replicated.NotLeading(epoch),
+            replicated.PreVote(number, "5" * 32, epoch, BEFORE_ALL, 1), replicated.NotLeading(epoch),
             replicated.Follow(number, epoch, None, (), (1, file)), replicated.Status(), replicated.Status(),
             replicated.Bytes(epoch, 1, 0, 0, 100, b"x" * 100), replicated.Sealed(epoch, file, 1 << 20),
             replicated.Skipped(epoch, file), replicated.FinalUpTo(epoch, file, 1 << 20),

@@ -94,8 +94,8 @@ def require(condition: object, reason: str) -> None:
         raise SystemExit(reason)
 
 
-def go_on(directory: Path) -> None:
-    """TandemMQ takes over, consumes a message and stores two."""
+def use_by_tandemmq(directory: Path) -> None:
+    """Let TandemMQ take over, consume a message and store two."""
     term = Term(str(directory), settings=SETTINGS)
     owner = term.store.queue(Q)
     first, *_ = term.page(owner).messages
@@ -114,7 +114,7 @@ def main(target: Path) -> None:
         directory = Path(place, "data")
         answers = live(script, directory, FIRST_LIFE)
         keep(directory, answers, target / "activemq_store.zip")
-        go_on(directory)
+        use_by_tandemmq(directory)
         answers = live(script, directory, SECOND_LIFE)
         keep(directory, answers, target / "activemq_again.zip")
 

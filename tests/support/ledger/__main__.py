@@ -22,12 +22,12 @@ def main(protocol: str, seed: str, steps: str, path: str, *rest: str) -> None:
     with Path(path).open("w") as out:
         story = Story(Book(out), random.Random(int(seed)))
         client = client_of(protocol, rest)
-        story.go_on(client, int(steps) // 2)
+        story.run(client, int(steps) // 2)
         story.drain()
         client.close()
         print("drained", flush=True)
         client = client_of(protocol, sys.stdin.readline().split())
-        story.go_on(client, int(steps) // 2)
+        story.run(client, int(steps) // 2)
         if client.is_jms:
             story.prepare()
         client.close()

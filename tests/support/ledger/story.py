@@ -50,7 +50,7 @@ class Story:
         self._prepared: dict[str, tuple[list[tuple[str, list[Message]]], set[str]]] = {}
         self._holds: dict[Owner, list[Message]] = {}
 
-    def go_on(self, client: Client, steps: int) -> None:
+    def run(self, client: Client, steps: int) -> None:
         """Make ``steps`` random actions, and each kind once."""
         self._client = client
         self._subscriptions = (*SUBSCRIPTIONS, OF_MQTT) if client.is_mqtt else SUBSCRIPTIONS

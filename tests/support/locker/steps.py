@@ -27,11 +27,11 @@ logger = logging.getLogger(__name__)
 _here = threading.local()
 
 
-def step(what: str, can_go_on: Callable[[], bool] = lambda: True) -> None:
-    """Make the calling actor wait here until its turn, and until `can_go_on`. Does nothing in other threads."""
+def step(what: str, can_continue: Callable[[], bool] = lambda: True) -> None:
+    """Make the calling actor wait here until its turn, and until `can_continue`. Does nothing in other threads."""
     actor: _Actor | None = getattr(_here, "actor", None)
     if actor is not None:
-        actor.stand(what, can_go_on)
+        actor.stand(what, can_continue)
 
 
 class Stepping:
@@ -116,7 +116,7 @@ class _Actor:
         self.name = name
         self.answers_are_steps = answers_are_steps
         self.stands_before: str | None = "its first step"
-        self.can_go_on: Callable[[], bool] = lambda: True
+        self.can_continue: Callable[[], bool] = lambda: True
         self.result: object = None
         self.error: BaseException | None = None
         self._act = act
@@ -124,13 +124,13 @@ class _Actor:
         threading.Thread(target=self._run, name=f"actor {name}", daemon=True).start()
         self._wait_until_it_stands()
 
-    def stand(self, what: str, can_go_on: Callable[[], bool]) -> None:
+    def stand(self, what: str, can_continue: Callable[[], bool]) -> None:
         """Wait for the turn; called in the actor's thread."""
-        self.stands_before, self.can_go_on = what, can_go_on
+        self.stands_before, self.can_continue = what, can_continue
         self._stands.release()
         self._may_go.acquire()
 
-    def go_on(self) -> None:
+    def run_step(self) -> None:
         """Run one step; return when the actor waits before the next one, or has ended."""
         self._may_go.release()
         self._wait_until_it_stands()
@@ -181,14 +181,14 @@ def _run(acts: Mapping[str, Act], schedule: _Schedule, steps: list[str], answers
     actors = {name: _Actor(name, act, answers_are_steps) for name, act in acts.items()}
     while True:
         acting = [actor for actor in actors.values() if actor.stands_before is not None]
-        could = tuple(actor.name for actor in acting if actor.can_go_on())
+        could = tuple(actor.name for actor in acting if actor.can_continue())
         if not could:
             assert not acting, f"no actor can continue: {[(actor.name, actor.stands_before) for actor in acting]}"
             break
         assert len(steps) < STEPS_MAX, f"an actor is in an endless loop of more than {STEPS_MAX} steps"
         actor = actors[schedule.next(could)]
         steps.append(f"{actor.name}: {actor.stands_before}")
-        actor.go_on()
+        actor.run_step()
     for actor in actors.values():
         if actor.error is not None:
             raise actor.error

@@ -63,7 +63,7 @@ class Life:
         self._broker = "a"
         self.term = Term(directory, self._broker, settings)
 
-    def go_on(self, steps: int) -> None:
+    def run(self, steps: int) -> None:
         deeds = (
             *[self.send] * 6,
             *[self.publish] * 3,

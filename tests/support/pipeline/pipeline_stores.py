@@ -27,7 +27,7 @@ def write_stores(directory: Path, chance: random.Random) -> tuple[str, ...]:
     letters and copies; damage; archived files that differ from the handed-over ones."""
     (directory / "life").mkdir(parents=True)
     life = Life(str(directory / "life"), chance, replace(SETTINGS, archive_data_logs=True, clock_mark_interval=0.01))
-    life.go_on(150)
+    life.run(150)
     life.term.close()
     write_days(directory / "timed", chance, ("it's", "é\N{SNOWMAN}", 'say "q"', "plain"))
     _letters(directory / "letters")

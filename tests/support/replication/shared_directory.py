@@ -55,7 +55,7 @@ class SharedDirectory:
         with self._guard:
             members = list(self._members)
         for member in members:
-            member.look()
+            member.refresh()
 
 
 class SharedDirectoryMember:
@@ -77,13 +77,13 @@ class SharedDirectoryMember:
         with self._guard:
             self._on_change, self._is_running = on_change, True
         self.say_again()
-        self.look()
+        self.refresh()
 
     def publish(self, entry: Entry) -> None:
         with self._guard:
             self._own = entry
         self.say_again()
-        self.look()
+        self.refresh()
 
     def entries(self) -> tuple[Entry, ...]:
         with self._guard:
@@ -111,7 +111,7 @@ class SharedDirectoryMember:
     def heal(self) -> None:
         self._is_cut_off = False
         self.say_again()
-        self.look()
+        self.refresh()
 
     def lose_session(self) -> None:
         """End its session: the entry is removed, and comes back by itself if the servers are reachable."""
@@ -130,7 +130,7 @@ class SharedDirectoryMember:
         if own is not None:
             self._shared.put(own)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the entries, and report them if they are new."""
         with self._guard:
             if not self._is_running:

@@ -60,19 +60,19 @@ class QueuedTerm(Term):
     def is_watched(self) -> bool:
         return bool(self._readers)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Check the descriptors once."""
         for fd in select.select(list(self._readers), [], [], 0)[0]:
             self._readers[fd]()
 
     def step(self) -> None:
         self.end_turn()
-        self.look()
+        self.poll()
         try:
             call = self.loop.get(timeout=0.001)
         except queue.Empty:
             return
-        self.look()
+        self.poll()
         call()
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ from tests.support.locker.manual_clock import ManualClock
 
 
 class Node:
-    """What a broker is to its pages: a lock that is real, and a rule that does as the test says."""
+    """Parts of a broker that its pages need: a real lock, and a mastership that the test controls."""
 
     def __init__(self, name: str, directory: Path, start: Callable[[Node], str], keep_alive: float = 0.5) -> None:
         self.name = name
@@ -214,7 +214,7 @@ def test_two_who_say_that_the_lock_is_theirs_are_named(start: Callable[[Node], s
     a.rule(1)
     b.rule(2)
     result = run("lock", "status", "--admin", a.admin, "--admin", b.admin)
-    assert "unsafe   a and b all say that the lock is theirs" in result.stdout
+    assert "unsafe   a and b all report that they hold the lock" in result.stdout
 
 
 def test_the_lock_itself_is_asked_when_no_broker_answers(tmp_path: Path) -> None:

@@ -175,11 +175,11 @@ def test_bind_may_be_written_as_activemq_does(text: str, host: str, port: int) -
 
 def test_a_node_is_called_as_it_is_reached_unless_it_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getfqdn", lambda: "one.example.org")
-    assert (replication().told_hostname, replication().node_name) == ("one.example.org", "one.example.org")
+    assert (replication().advertised_hostname, replication().node_name) == ("one.example.org", "one.example.org")
     told = replication("replication.hostname=10.0.0.1")
-    assert (told.told_hostname, told.node_name) == ("10.0.0.1", "10.0.0.1")
+    assert (told.advertised_hostname, told.node_name) == ("10.0.0.1", "10.0.0.1")
     named = replication("replication.hostname=10.0.0.1", "replication.node=b1")
-    assert (named.told_hostname, named.node_name) == ("10.0.0.1", "b1")
+    assert (named.advertised_hostname, named.node_name) == ("10.0.0.1", "b1")
 
 
 @pytest.mark.parametrize("key", ["security_token", "zk_password"])

@@ -1,4 +1,4 @@
-"""What a read takes of a store that a broker writes meanwhile."""
+"""Extent of a read of a store that a broker writes meanwhile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tandemmq.pipeline import columns
-from tandemmq.pipeline.reach import offsets_of, reaches, read_files, told
+from tandemmq.pipeline.reach import describe, offsets_of, reaches, read_files
 from tandemmq.pipeline.rows import rows
 from tandemmq.pipeline.walk import JournalFile
 from tests.support.pipeline.growing_store import GrowingStore
@@ -39,7 +39,7 @@ def test_a_store_whose_only_file_is_open_is_read_up_to_its_last_batch(growing: G
     assert ids(files) == growing.ids
     [reach] = reaches(files)
     assert (reach.file, reach.offset, reach.is_growing) == (1, growing.end, True)
-    [line] = told([reach])
+    [line] = describe([reach])
     assert f"up to {growing.end:,} of db-1.log" in line
     assert "may not be synced" in line
     assert planned(growing, is_tail_wanted=False) == []
@@ -114,7 +114,7 @@ def test_an_archive_and_closed_files_are_read_whole(growing: GrowingStore) -> No
     assert ids(files) == growing.ids[:2]
     [reach] = reaches(files)
     assert not reach.is_growing
-    assert told([reach]) == ("Read up to the end of db-1.log, which is closed.",)
+    assert describe([reach]) == ("Read up to the end of db-1.log, which is closed.",)
     assert ids(planned(growing, until=offsets_of([reach]))) == growing.ids[:2]
     assert ids(planned(growing, first=2)) == growing.ids[2:]
     assert ids(planned(growing, last=1)) == growing.ids[:2]

@@ -40,7 +40,7 @@ def store(tmp_path: Path) -> Iterator[GrowingStore]:
 
 
 def filled(store: GrowingStore, files: int) -> None:
-    """So many closed files of five messages, and one that is written."""
+    """Write so many closed files of five messages, and one that is being written."""
     for _ in range(files):
         store.add(5)
         store.rotate()
@@ -193,7 +193,7 @@ def test_files_that_were_gone_before_the_stream_began_are_no_loss(store: Growing
     assert stream.ids() == kept
 
 
-# ---- what is gone
+# ---- lost data
 
 
 def test_a_file_that_is_deleted_before_it_was_read_stops_the_stream(store: GrowingStore) -> None:
@@ -421,7 +421,7 @@ def test_what_a_change_of_masters_took_back_from_a_tail_is_told(store: GrowingSt
     store.fence()
     store.take_over(end)
     store.add(1)
-    with pytest.raises(DataLost, match=rf"db-1\.log ends at {end}, .* took it back \(follow=tail\)"):
+    with pytest.raises(DataLost, match=rf"db-1\.log ends at {end}, .* removed it \(follow=tail\)"):
         stream.plan()
     going_on = Driven(stream.offsets, path=str(store.directory), follow="tail", failOnDataLoss="false")
     assert going_on.ids() == store.ids[-1:]
@@ -436,7 +436,7 @@ def test_what_was_planned_of_a_tail_and_taken_back_is_told(store: GrowingStore) 
     store.fence()
     store.take_over(end)
     again = Driven(stream.offsets, path=str(store.directory), follow="tail")
-    with pytest.raises(DataLost, match="took it back"):
+    with pytest.raises(DataLost, match="removed it"):
         again.batch()
     going_on = Driven(stream.offsets, path=str(store.directory), follow="tail", failOnDataLoss="false")
     assert ids_of(going_on.batch()) == store.ids[:2]
@@ -451,7 +451,7 @@ def test_what_a_power_loss_took_of_a_planned_tail_is_told(store: GrowingStore) -
     partitions = stream.reader.partitions(*stream.offsets)
     path = Path(store.files.path(1))
     path.write_bytes(path.read_bytes()[:end].ljust(FILE_BYTES, b"\0"))
-    with pytest.raises(DataLost, match=f"holds good batches up to {end}"):
+    with pytest.raises(DataLost, match=f"is good only up to {end}"):
         stream.batch()
     going_on = Driven(stream.offsets, path=str(store.directory), follow="tail", failOnDataLoss="false")
     (batch,) = [batch for partition in partitions for batch in going_on.reader.read(partition)]
@@ -474,7 +474,7 @@ def test_what_activemq_wrote_over_the_end_of_a_tail_is_told(tmp_path: Path) -> N
     assert stream.ids() == ["ID:tests-1:1:1:1", "ID:tests-1:1:1:2"]
     write_foreign(tmp_path / "db-1.log", [[add(1)], [add(3, b"y" * 600)], [add(4)]])  # 2 was never synced
     write_foreign(tmp_path / "db-2.log", [[add(5)]])
-    with pytest.raises(DataLost, match=r"db-1\.log has no batch that begins or ends at .* took back what stood there"):
+    with pytest.raises(DataLost, match=r"db-1\.log has no batch that begins or ends at .* removed the data there"):
         stream.plan()
     going_on = Driven(stream.offsets, path=str(tmp_path), follow="tail", failOnDataLoss="false")
     assert going_on.ids() == ["ID:tests-1:1:1:4", "ID:tests-1:1:1:5"]

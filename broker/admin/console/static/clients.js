@@ -6,7 +6,7 @@ import { button, el } from "./dom.js";
 import { bytes, count, plural, time } from "./format.js";
 import { attempt, pager, question, say, table } from "./parts.js";
 
-const LOOK_SECONDS = 3;
+const POLL_SECONDS = 3;
 const ROWS = 100;
 
 /** A pattern that means this text alone. */
@@ -57,7 +57,7 @@ export function showConnections(place) {
     ],
   });
   place.content.append(el("div", { class: "tools" }, filter.element), list.element, pages.element);
-  const again = place.every(LOOK_SECONDS, async () => {
+  const again = place.every(POLL_SECONDS, async () => {
     const query = { limit: ROWS, after: pages.after, filter: filter.pattern };
     const page = await ask("/connections", { query, signal: place.signal });
     list.update(page.items);
@@ -90,13 +90,13 @@ export function showConsumers(place) {
   const all = consumerTable("All consumers", "Nobody consumes.", false);
   const pages = pager(() => again());
   place.content.append(slow.element, slowPages.element, all.element, pages.element);
-  const againSlow = place.every(LOOK_SECONDS, async () => {
+  const againSlow = place.every(POLL_SECONDS, async () => {
     const query = { limit: ROWS, after: slowPages.after, slow: true };
     const page = await ask("/consumers", { query, signal: place.signal });
     slow.update(page.items);
     slowPages.update(page, "slow consumer");
   });
-  const again = place.every(LOOK_SECONDS, async () => {
+  const again = place.every(POLL_SECONDS, async () => {
     const page = await ask("/consumers", { query: { limit: ROWS, after: pages.after }, signal: place.signal });
     all.update(page.items);
     pages.update(page, "consumer");
@@ -130,7 +130,7 @@ export function showProducers(place) {
   });
   const pages = pager(() => again());
   place.content.append(blocked.element, declared.element, pages.element);
-  const again = place.every(LOOK_SECONDS, async () => {
+  const again = place.every(POLL_SECONDS, async () => {
     const page = await ask("/producers", { query: { limit: ROWS, after: pages.after }, signal: place.signal });
     blocked.update(page.blocked);
     declared.update(page.items);

@@ -5,7 +5,7 @@ import { button, el, setText } from "./dom.js";
 import { count, plural, rate } from "./format.js";
 import { attempt, growth, note, pager, question, say, sparkline, table } from "./parts.js";
 
-const LOOK_SECONDS = 2;
+const POLL_SECONDS = 2;
 const ROWS = 100;
 
 /** A name's pattern: who writes no sign of one means all that have it somewhere. */
@@ -93,7 +93,7 @@ export function showQueues(place) {
     el("div", { class: "tools" }, filter.element,
       may("operator") && button("Create a queue…", () => create("queue", renew))),
     list.element, pages.element);
-  const again = place.every(LOOK_SECONDS, async () => {
+  const again = place.every(POLL_SECONDS, async () => {
     const query = { limit: ROWS, after: pages.after, filter: filter.pattern };
     const page = await ask("/destinations/queue", { query, signal: place.signal });
     list.update(page.items);
@@ -114,7 +114,7 @@ export function showDeadLetters(place) {
     ],
   });
   place.content.append(total, list.element, pages.element);
-  const again = place.every(LOOK_SECONDS, async () => {
+  const again = place.every(POLL_SECONDS, async () => {
     const query = { limit: ROWS, after: pages.after, dead_letters: true };
     const page = await ask("/destinations/queue", { query, signal: place.signal });
     const rows = page.items.toSorted((one, other) => other.messages - one.messages || (one.name < other.name ? -1 : 1));
@@ -181,13 +181,13 @@ export function showTopics(place) {
     el("div", { class: "tools" }, filter.element,
       may("operator") && button("Create a topic…", () => create("topic", renew))),
     topics.element, pages.element, durables.element, durablePages.element);
-  const again = place.every(LOOK_SECONDS, async () => {
+  const again = place.every(POLL_SECONDS, async () => {
     const query = { limit: ROWS, after: pages.after, filter: filter.pattern };
     const page = await ask("/destinations/topic", { query, signal: place.signal });
     topics.update(page.items);
     pages.update(page, "topic");
   });
-  const againDurable = place.every(LOOK_SECONDS, async () => {
+  const againDurable = place.every(POLL_SECONDS, async () => {
     const page = await ask("/subscriptions", { query: { limit: ROWS, after: durablePages.after }, signal: place.signal });
     durables.update(page.items);
     durablePages.update(page, "subscription");

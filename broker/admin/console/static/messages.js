@@ -6,7 +6,7 @@ import { button, el, setText } from "./dom.js";
 import { bytes, count, cut, plural, rate, time } from "./format.js";
 import { attempt, facts, follow, growth, note, pager, question, say, sparkline, table } from "./parts.js";
 
-const LOOK_SECONDS = 2;
+const POLL_SECONDS = 2;
 const ROWS = 50;
 const PREVIEW_CHARACTERS = 80;
 
@@ -19,7 +19,7 @@ export function showQueue(place, [name], title) {
   const tasks = el("div", { class: "tasks" });
   const actions = el("div", { class: "tools" });
   let queue = null;
-  const figures = place.every(LOOK_SECONDS, async () => {
+  const figures = place.every(POLL_SECONDS, async () => {
     queue = await ask(path, { signal: place.signal });
     line.update(note(`messages queue ${name}`, queue.messages), `messages of ${name}`);
     told.update([

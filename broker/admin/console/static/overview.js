@@ -5,7 +5,7 @@ import { button, el, setText } from "./dom.js";
 import { bytes, count, duration, plural, quantile, rate, time } from "./format.js";
 import { attempt, facts, growth, note, question, say, sparkline, table } from "./parts.js";
 
-const LOOK_SECONDS = 3;
+const POLL_SECONDS = 3;
 const FILES_SECONDS = 15;
 const FILES_MAX = 200;
 const HOLDERS_MAX = 3;
@@ -104,7 +104,7 @@ export function showOverview(place) {
     drawnTitle, sumsTitle, members.element, files, tools);
   adminTools(place, tools);
 
-  place.every(LOOK_SECONDS, async () => {
+  place.every(POLL_SECONDS, async () => {
     const broker = await ask("/broker", { signal: place.signal });
     const isMaster = broker.role === "master";
     problems.update(broker.problems ?? []);

@@ -5,7 +5,7 @@ import { button, el, setText, svg } from "./dom.js";
 import { count, duration, time, ZONE } from "./format.js";
 import { attempt, table, taskSentence } from "./parts.js";
 
-const LOOK_SECONDS = 3;
+const POLL_SECONDS = 3;
 const EVENTS = 500;
 
 // ---- failovers
@@ -98,7 +98,7 @@ export function showEvents(place) {
     " For one timeline of both and the length of each outage: ", el("code", {}, "tandemmq failover explain"), "."),
   el("h2", {}, "Roles"), span, drawing, legend, terms.element, list.element);
   let shown = "";
-  place.every(LOOK_SECONDS, async () => {
+  place.every(POLL_SECONDS, async () => {
     const answer = await ask("/events", { query: { last: EVENTS }, signal: place.signal });
     const holder = answer.holder;
     const address = `${holder?.name}${holder?.admin}`;
@@ -141,7 +141,7 @@ export function showTasks(place) {
     ],
   });
   place.content.append(list.element);
-  place.every(LOOK_SECONDS, async () => list.update((await ask("/tasks", { signal: place.signal })).items));
+  place.every(POLL_SECONDS, async () => list.update((await ask("/tasks", { signal: place.signal })).items));
 }
 
 // ---- users

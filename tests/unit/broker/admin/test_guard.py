@@ -1,4 +1,4 @@
-"""Who may ask the admin server for what, over a real socket."""
+"""Permissions of callers of the admin server, over a real socket."""
 
 from __future__ import annotations
 
@@ -213,8 +213,8 @@ async def test_another_token_holds_from_the_next_look_on_and_sessions_of_the_for
         sessions.begin(TOKEN_HOLDER)
         for text, expected in (("", former), ("no token", former), (f"{new_token()}\n", None)):
             place.file.write_text(text)
-            place.guard.look()
-            place.guard.look()
+            place.guard.refresh()
+            place.guard.refresh()
             token = expected or place.token
             assert await code(client, "POST", "/change", Authorization=f"Bearer {token}") == 200
             assert sessions.ends_of(TOKEN_HOLDER.name) == (0 if expected else 1)
@@ -250,9 +250,9 @@ async def test_where_none_can_be_kept_users_go_on(place: Place, caplog: pytest.L
         assert await code(client, "POST", "/change", Authorization="Bearer ") == 401
         assert await code(client, "POST", "/change", Authorization=basic("ann", "secret")) == 200
         assert place.guard is not None
-        place.guard.look()
+        place.guard.refresh()
         place.file.parent.unlink()
-        place.guard.look()
+        place.guard.refresh()
         assert await code(client, "POST", "/change", Authorization=f"Bearer {place.token}") == 200
 
 
@@ -269,7 +269,7 @@ async def test_a_user_with_all_rights_changes_something(place: Place) -> None:
 
 
 class Undecided(Users):
-    """Nobody's password is ever looked into."""
+    """Access in which no password is ever decided."""
 
     def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None: ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import threading
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tandemmq.broker.admin import port
 from tandemmq.broker.admin.guard import Guard
 from tandemmq.broker.admin.port import AdminPort
 from tandemmq.broker.admin.server import AdminServer
@@ -83,7 +85,7 @@ async def test_the_token_is_there_before_the_server(broker: Broker) -> None:
     broker.port.start()
     token = read_token(broker.token_file)
     assert token is not None
-    broker.port.look()  # without effect
+    broker.port.refresh()  # without effect
     broker.port.end_sessions({"ann"})
     assert await broker.health() == 200
     assert read_token(broker.token_file) == token, "the server's own"
@@ -106,6 +108,34 @@ async def test_a_server_that_cannot_be_made_closes_the_port(broker: Broker, capl
     with pytest.raises(aiohttp.ClientConnectionError):
         await broker.health()
     assert "the admin server led to an error of the broker, and its port is closed" in caplog.text
+
+
+async def test_an_error_of_the_system_is_tried_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(port, "RETRY_SECONDS", 0.01)
+    broker.error = OSError(errno.EMFILE, "Too many open files")
+    broker.port.start()
+    asking = asyncio.create_task(broker.health())
+    for _ in range(3):
+        await broker.has_begun.wait()
+        broker.has_begun.clear()
+    assert not asking.done(), "the client waits"
+    broker.error = None
+    assert await asking == 200
+    assert "the admin server could not be made, next attempt in 0 s: [Errno 24] Too many open files" in caplog.text
+
+
+async def test_a_stop_ends_the_attempts(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    broker.error = OSError(errno.EMFILE, "Too many open files")
+    broker.port.start()
+    broker.port.open()
+    assert broker.port._opening is not None
+    await broker.port._opening
+    assert "next attempt in 5 s" in caplog.text
+    await broker.port.stop()
+    broker.port.open()
+    assert len(broker.makers) == 1
 
 
 async def test_an_address_in_use_is_named(broker: Broker, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tandemmq.broker.core.commands import AckMode
 from tandemmq.broker.core.delivery import Subscription
 from tandemmq.broker.core.memory import Memory
 from tandemmq.broker.core.queue import assignment
-from tandemmq.broker.core.queue.consumers import Likeness
+from tandemmq.broker.core.queue.consumers import ConsumerCounts
 from tandemmq.broker.core.queue.lanes import LOOKED_AT_MAX, exclusive
 from tandemmq.broker.core.queue.queue import ROUND_MESSAGES, Queue
 from tandemmq.broker.core.settings import EngineSettings
@@ -134,16 +134,16 @@ def test_very_many_selectors_are_asked_about_one_message_in_steps(
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 2), st.integers(0, 99)), max_size=30))
 def test_what_is_known_of_all_is_what_looking_at_each_would_find(steps: list[tuple[bool, bool, int, int]]) -> None:
-    likeness = Likeness()
+    counts = ConsumerCounts()
     there: list[Subscription] = []
     for is_choosy, is_exclusive, priority, who in steps:
         if who < 40 and there:
-            likeness.left(there.pop(who % len(there)))
+            counts.left(there.pop(who % len(there)))
         else:
             there.append(consumer(selector=Any_() if is_choosy else None, is_exclusive=is_exclusive, priority=priority))
-            likeness.joined(there[-1])
-        assert bool(likeness.exclusive) == (exclusive(there) is not None)
-        assert likeness.are_alike == (
+            counts.joined(there[-1])
+        assert bool(counts.exclusive) == (exclusive(there) is not None)
+        assert counts.are_alike == (
             all(each.selector is None and not each.is_exclusive for each in there)
             and len({each.priority for each in there}) <= 1
         )

@@ -209,7 +209,7 @@ class Client:
         return self
 
     def lose_socket(self) -> Self:
-        """What it had open ends in the steps that follow."""
+        """Close the socket. The end of the client's state happens in the steps that follow."""
         self.is_closed = self.has_hung_up = True
         self.engine.closed(self)
         return self
@@ -332,7 +332,7 @@ _numbers = count(1)
 
 @pytest.fixture(autouse=True)
 def nothing_but_messages_takes_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that tests can say how many messages fit."""
+    """Let nothing but messages use memory, so that tests can state how many messages fit."""
     for module, names in NOT_MESSAGES.items():
         for name in names.split():
             what = (name, lambda each: 0) if name.startswith("_") else (f"{name}_BYTES", 0)
@@ -409,7 +409,7 @@ class Harness:
             self.step()
 
     def most(self, amount: Callable[[], int], *, are_calls: bool = False) -> int:
-        """How much ``amount`` changes at most in one of the steps that are left, or of the loop's calls."""
+        """Return by how much ``amount`` changes at most in one of the remaining steps, or of the loop's calls."""
         before, most = amount(), 0
         while self.calls if are_calls else self.works:
             self.turn(1) if are_calls else self.step()
@@ -451,8 +451,8 @@ class Harness:
         self.drained += 1
 
     def fail_over(self, *, is_sudden: bool = False) -> None:
-        """Another engine on the same store, as after a promotion. ``is_sudden``: what was on its way is stored, and
-        told to nobody."""
+        """Start another engine on the same store, as after a promotion. ``is_sudden``: operations in progress are
+        stored, and not reported."""
         if is_sudden:
             self.store.start(self.engine)
         self.turn()
@@ -520,7 +520,7 @@ def make_harness(monkeypatch: pytest.MonkeyPatch) -> MakeHarness:
 
 @pytest.fixture
 def harness(make_harness: MakeHarness) -> Iterator[Harness]:
-    """When the test is over, what the engine counts is what the store holds."""
+    """Compare, at the end of the test, the engine's counts with the content of the store."""
     harness = make_harness()
     yield harness
     harness.turn()

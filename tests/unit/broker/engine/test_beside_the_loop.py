@@ -1,5 +1,5 @@
-"""What takes long is done beside the loop: deliveries are made ready in their consumer's order, and lost for nobody who
-leaves; a selector that takes long to compile holds up its own client, and nobody else."""
+"""Long work runs on threads: deliveries are prepared in their consumer's order, and none is lost when a client leaves;
+a selector that takes long to compile delays only its own client."""
 
 # proves: long-texts-are-written-beside-the-loop, unsent-does-not-count, unsent-suspect-comes-again
 
@@ -15,7 +15,7 @@ import pytest
 from tandemmq.broker.core.commands import AckMode, Send
 from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.broker.engine.redelivery import LOOK_SECONDS
+from tandemmq.broker.engine.redelivery import POLL_SECONDS
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.utf import QUICK_WRITTEN_BYTES_MAX
 from tests.unit.broker.engine.conftest import ORDERS, PRICES, Client, Harness, RecordingSession
@@ -49,7 +49,7 @@ class CarefulSession(RecordingSession):
 
 
 class Threads:
-    """What is done beside the loop, when the test says so."""
+    """Work on threads, which ends when the test says so."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Callable[[], object], Callable[[], None]]] = []
@@ -190,10 +190,10 @@ def test_a_suspect_that_its_consumer_never_got_comes_alone_again(strict: Harness
 
     def consumer(*, is_sent: bool) -> list[tuple[str, int]]:
         one = client(strict)
-        strict.wait(2 * LOOK_SECONDS)
+        strict.wait(2 * POLL_SECONDS)
         if is_sent:
             threads.do()
-        strict.wait(2 * LOOK_SECONDS)
+        strict.wait(2 * POLL_SECONDS)
         one.vanish()
         strict.turn()
         if not is_sent:

@@ -50,23 +50,23 @@ def test_what_is_held_becomes_permanent_as_it_grows(collector: None) -> None:
     now = 0.0
     long_lived = LongLived(lambda: now)
     before = gc.get_freeze_count()
-    long_lived.look(GROWTH_BYTES - 1)
+    long_lived.update(GROWTH_BYTES - 1)
     assert gc.get_freeze_count() <= before  # what others hold may go meanwhile
-    long_lived.look(GROWTH_BYTES)
+    long_lived.update(GROWTH_BYTES)
     first = gc.get_freeze_count()
     assert first > before
     more = [[] for _ in range(1000)]
-    long_lived.look(2 * GROWTH_BYTES - 1)
+    long_lived.update(2 * GROWTH_BYTES - 1)
     assert gc.get_freeze_count() <= first
-    long_lived.look(2 * GROWTH_BYTES)
+    long_lived.update(2 * GROWTH_BYTES)
     second = gc.get_freeze_count()
     assert second > first + len(more) // 2
-    long_lived.look(0)
+    long_lived.update(0)
     more += [[] for _ in range(1000)]
-    long_lived.look(2 * GROWTH_BYTES)
+    long_lived.update(2 * GROWTH_BYTES)
     assert gc.get_freeze_count() <= second, "so soon it is not done again for what fell and grew"
     now += REFREEZE_SECONDS
-    long_lived.look(2 * GROWTH_BYTES)
+    long_lived.update(2 * GROWTH_BYTES)
     assert gc.get_freeze_count() > second
     long_lived.end()
     assert gc.get_freeze_count() == 0
@@ -105,7 +105,7 @@ def mqtt(port: int, *, lasts: bool) -> None:
 
 
 async def says(port: int, *said: bytes) -> None:
-    """And hears the first words of an answer, or that there is none."""
+    """Send the text, and return the first bytes of an answer, or that there is none."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for each in said:
         writer.write(each)

@@ -1,4 +1,4 @@
-"""Connections over real sockets: who is slow, silent or gone harms nobody else and costs a named bound."""
+"""Connections over real sockets: a slow, silent or lost client harms no other client and uses a named bound."""
 
 # proves: last-words-ask-too, outbox-asks-before-words
 
@@ -41,7 +41,7 @@ async def test_one_turn_of_the_loop_is_one_write(bench: Any) -> None:
 
 
 class Written:
-    """What is written to whom, in the order of the writes, and in which turn of the loop."""
+    """Writes to each connection, in their order, with the turn of the loop."""
 
     def __init__(self) -> None:
         self.turn = 0
@@ -273,7 +273,7 @@ class TestAClientThatNeverReads:
                 await asyncio.sleep(0)
             await bench.until(lambda: not bench.server.connections)
             assert bench.engine.events[-1] == "closed"
-            assert f"does not read: hung up {why}" in caplog.text
+            assert f"does not read: disconnected {why}" in caplog.text
 
 
 async def test_nothing_more_is_delivered_while_something_is_made_ready(bench: Any) -> None:

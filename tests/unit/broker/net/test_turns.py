@@ -1,4 +1,4 @@
-"""Who sends very much waits for his turn, so that others hardly wait for theirs; and nothing changes its order."""
+"""A client that sends very much waits for its turn, so that others hardly wait; the order of no client changes."""
 
 # proves: reports-between-steps, reports-between-first-steps
 
@@ -37,7 +37,7 @@ AHEAD_MAX = 10 * (COMMANDS_MAX + round(TURN_SECONDS / COMMAND_SECONDS))
 
 @pytest.fixture
 async def timed_bench(bench_of: Any) -> AsyncIterator[Any]:
-    """A bench where each command takes ``COMMAND_SECONDS``, on whatever machine."""
+    """Return a bench where each command takes ``COMMAND_SECONDS`` on any machine."""
 
     async with bench_of(clock=lambda: len(bench.engine.commands) * COMMAND_SECONDS) as bench:
         yield bench
@@ -187,11 +187,11 @@ class Worker:
     def begin(self) -> None:
         until = self.world.turns.begin()
         if until:
-            self.go_on(until)
+            self.resume(until)
         else:
             self.world.turns.wait(self, has_spent=False)
 
-    def go_on(self, until: float) -> None:
+    def resume(self, until: float) -> None:
         self.world.ran.append(self.name)
         spent = min(self.seconds, until - self.world.now)
         self.world.now += spent
@@ -268,7 +268,7 @@ class Sender:
         self.waited: float | None = None
         self.left = 3
 
-    def go_on(self, until: float) -> None:
+    def resume(self, until: float) -> None:
         self.began = self.world.now
         self.world.loop.call_soon(self.step)
 
@@ -299,7 +299,7 @@ def test_a_receipt_waits_once_for_those_who_had_their_slice() -> None:
 
 def test_an_error_in_a_turn_does_not_end_the_turns() -> None:
     class Failing:
-        def go_on(self, until: float) -> None:
+        def resume(self, until: float) -> None:
             raise RuntimeError
 
     world = World()
@@ -333,7 +333,7 @@ def test_a_long_step_is_told_once_in_a_while_with_what_it_did(caplog: pytest.Log
         world.turns.took(OVERLONG_SECONDS * 2, "c-1", [1, "text", 2])
         world.turns.took(OVERLONG_SECONDS * 2, "c-2", [1])
     assert [record.getMessage() for record in caplog.records] == [
-        "the event loop was busy for 100 ms with what c-1 sent: int, str"
+        "the event loop was busy for 100 ms with input from c-1: int, str"
     ]
     assert world.turns.overlong == 2
 
@@ -341,7 +341,7 @@ def test_a_long_step_is_told_once_in_a_while_with_what_it_did(caplog: pytest.Log
 class Nobody:
     """Waits for its turn, and has nothing to do in it."""
 
-    def go_on(self, until: float) -> None: ...
+    def resume(self, until: float) -> None: ...
 
 
 async def test_a_client_beyond_its_share_waits_behind_those_that_came_too_late(timed_bench: Any) -> None:

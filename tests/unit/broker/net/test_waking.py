@@ -81,7 +81,7 @@ class Bench:
 
     @property
     def given(self) -> list[int]:
-        """What it gave, and was carried out."""
+        """Return the commands that the session gave and that were carried out."""
         return [each.prefetch for each in self.engine.commands if isinstance(each, SetPrefetch)]
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -213,7 +213,7 @@ async def test_others_have_their_turn_however_often_it_wakes(bench: Bench) -> No
     made: list[int] = []
 
     class Other:
-        def go_on(self, until: float) -> None:
+        def resume(self, until: float) -> None:
             made.append(len(bench.engine.commands))
 
     handle = bench.engine.handle

@@ -27,7 +27,7 @@ HEAP = """
     def live(used, periods):
         global now
         for _ in range(periods):
-            memory.look(used)
+            memory.update(used)
             now += PERIOD_SECONDS
 
     def wait(condition):
@@ -68,7 +68,7 @@ def test_what_a_steady_load_frees_stays() -> None:
         stays = blocks[::1_000]
         for _ in range(5):
             blocks = None
-            memory.look(0)
+            memory.update(0)
             blocks = [bytes(20_000) for _ in range(3_000)]
             live(used, 1)
     """)

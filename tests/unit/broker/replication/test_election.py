@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandemmq.broker.replication.election import View, refusal_to_promise, refusal_to_would
+from tandemmq.broker.replication.election import View, refusal_to_pre_vote, refusal_to_promise
 from tandemmq.broker.replication.quorum import BEFORE_ALL, Founding, Lineage, Position, Voters, common_point, is_lineage
 from tandemmq.broker.replication.replica import ALIVE
 from tandemmq.broker.replication.state import WAIT
@@ -33,7 +33,7 @@ VIEW = View(
     candidate=A,
     position=HERE,
     weight=1,
-    may_stand=True,
+    may_be_candidate=True,
     is_voter=True,
     lease_until=NOW,
     leads=False,
@@ -41,9 +41,9 @@ VIEW = View(
 UNFOUNDED = replace(VIEW, set=None, position=BEFORE_ALL, is_voter=False, epoch=0, candidate=None)
 
 
-def would(view: View = VIEW, **changes: Any) -> str | None:
+def pre_vote(view: View = VIEW, **changes: Any) -> str | None:
     asked = {"asker_set": SET, "position": HERE, "weight": 1, "now": NOW, "has_deferred": False} | changes
-    return refusal_to_would(view, **asked)
+    return refusal_to_pre_vote(view, **asked)
 
 
 def promise(view: View = VIEW, **changes: Any) -> str | None:
@@ -52,16 +52,16 @@ def promise(view: View = VIEW, **changes: Any) -> str | None:
 
 
 def test_who_is_as_far_is_promised() -> None:
-    assert would() is None
+    assert pre_vote() is None
     assert promise() is None
 
 
 #: What is wrong for both questions: changes of the view, changes of the question, and how the answer begins.
 REFUSED = {
     "a learner": ({"is_voter": False}, {}, "this node does not vote"),
-    "another set": ({}, {"asker_set": OTHER}, "we are of different sets"),
-    "no set": ({}, {"asker_set": None}, "we are of different sets"),
-    "no set of mine": ({"set": None}, {}, "we are of different sets"),
+    "another set": ({}, {"asker_set": OTHER}, "the nodes belong to different sets"),
+    "no set": ({}, {"asker_set": None}, "the nodes belong to different sets"),
+    "no set of mine": ({"set": None}, {}, "the nodes belong to different sets"),
     "an older epoch": ({}, {"position": Position(3, 9, 9_000)}, "behind"),
     "an older file": ({}, {"position": Position(4, 5, 9_000)}, "behind"),
     "a batch less": ({}, {"position": Position(4, 6, 999)}, "behind"),
@@ -72,13 +72,13 @@ REFUSED = {
 
 @pytest.mark.parametrize(("seen", "asked", "reason"), REFUSED.values(), ids=REFUSED)
 def test_refused(seen: dict[str, Any], asked: dict[str, Any], reason: str) -> None:
-    for answer in (would(replace(VIEW, **seen), **asked), promise(replace(VIEW, **seen), **asked)):
+    for answer in (pre_vote(replace(VIEW, **seen), **asked), promise(replace(VIEW, **seen), **asked)):
         assert answer is not None
         assert answer.startswith(reason)
 
 
 def test_a_lease_that_is_over_binds_nobody() -> None:
-    assert would(replace(VIEW, lease_until=NOW)) is None
+    assert pre_vote(replace(VIEW, lease_until=NOW)) is None
     assert promise(replace(VIEW, lease_until=NOW)) is None
 
 
@@ -87,20 +87,20 @@ def test_a_lease_that_is_over_binds_nobody() -> None:
 
 def test_a_lighter_one_that_is_as_far_comes_after_me() -> None:
     heavy = replace(VIEW, weight=2)
-    assert (would(heavy) or "").startswith("after me")
+    assert (pre_vote(heavy) or "").startswith("after me")
 
 
 @pytest.mark.parametrize(
     ("seen", "asked"),
     [
         ({}, {"has_deferred": True}),  # once in T
-        ({"may_stand": False}, {}),
+        ({"may_be_candidate": False}, {}),
         ({}, {"weight": 2}),
         ({}, {"position": Position(4, 6, 1_001)}),
     ],
 )
 def test_a_weight_never_blocks(seen: dict[str, Any], asked: dict[str, Any]) -> None:
-    assert would(replace(VIEW, weight=2, **seen), **asked) is None
+    assert pre_vote(replace(VIEW, weight=2, **seen), **asked) is None
 
 
 def test_a_promise_asks_for_no_weight() -> None:
@@ -155,8 +155,8 @@ def test_a_founding_is_refused(seen: dict[str, Any], asked: dict[str, Any], reas
 def test_who_promised_a_founding_promises_to_a_candidate_of_that_set() -> None:
     view = replace(UNFOUNDED, founding=FOUNDING, is_voter=True, epoch=1)
     assert promise(view, epoch=2) is None
-    assert promise(view, epoch=2, asker_set=OTHER) == "we are of different sets"
-    assert would(view) is None
+    assert promise(view, epoch=2, asker_set=OTHER) == "the nodes belong to different sets"
+    assert pre_vote(view) is None
 
 
 # ---- times, and what elections are for

@@ -72,7 +72,7 @@ BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "status": st.dictionaries(texts, st.none() | texts | numbers | st.lists(texts), max_size=5),
 }
 BY_KIND: dict[tuple[Any, str], st.SearchStrategy[Any]] = {
-    (m.Would, "set"): ids,
+    (m.PreVote, "set"): ids,
     (m.Begin, "set"): ids,
     (m.Fetch, "set"): ids,
     (m.Begin, "end"): pairs,
@@ -264,7 +264,7 @@ def test_a_bit_that_changed_is_seen(message: Message, seed: int) -> None:
         ),
         (
             frame(10, {"id": 1, "set": None, "epoch": 1, "position": [1, 1, 1], "weight": 1}),
-            "WOULD: set: None is not 16 bytes",
+            "PRE_VOTE: set: None is not 16 bytes",
         ),
         (
             frame(13, {"id": 1, "epoch": 1, "granted": 0, "reason": "", "promised": 1}),

@@ -1,4 +1,4 @@
-"""One replica and what it answers, message by message, by a clock of the test's: the rules of the format page."""
+"""One replica and its answers, message by message, by the test's clock: the rules of the format page."""
 
 # proves: replication-rules, left-copy-is-synced, resigns-when-nothing-is-written, lease-from-before-the-question
 # proves: follows-none-while-paused, master-stays-a-voter
@@ -25,12 +25,12 @@ from tandemmq.broker.replication.messages import (
     Follow,
     Have,
     Message,
+    PreVote,
+    PreVoteAnswer,
     Promise,
     PromiseAnswer,
     Resign,
     Sealed,
-    Would,
-    WouldAnswer,
 )
 from tandemmq.broker.replication.promise import LIVES_MAX, PromiseFile
 from tandemmq.broker.replication.quorum import BEFORE_ALL, ChangeRefused, Position
@@ -54,7 +54,7 @@ M = TypeVar("M")
 
 class Clock(HandClock):
     def thread(self, target: Callable[[], object], name: str) -> Thread:
-        """What the replica's would do, the test does."""
+        """Do in the test the work of the replica's thread."""
         return super().thread((lambda: None) if name == "tandemmq-replica" else target, name)
 
 
@@ -122,7 +122,7 @@ class Case:
         return self.replica.state.promise.epoch
 
     def say(self, link: NotedLink, *messages: Message) -> None:
-        """They come, and the replica's thread does what is to be done."""
+        """Let the messages arrive, and do the work of the replica's thread."""
         for message in messages:
             self.replica.received(link, message)
         self.run()
@@ -131,7 +131,7 @@ class Case:
         self.replica._take(0)
 
     def stand(self) -> None:
-        """It wants to lead, and its time has come; the second is there to be asked."""
+        """Make the node a candidate: it wants to lead, and its time has come; the second node is there to vote."""
         self.two.is_ours = True
         self.replica.link_up(self.two)
         self.clock.now += 2 * T
@@ -150,9 +150,9 @@ class Case:
         self.say(link, Promise(**(asked | changes)))
         return self.last(link, PromiseAnswer)
 
-    def would(self, link: NotedLink, position: Position) -> WouldAnswer:
-        self.say(link, Would(1, SET, 4, position, 1))
-        return self.last(link, WouldAnswer)
+    def pre_vote(self, link: NotedLink, position: Position) -> PreVoteAnswer:
+        self.say(link, PreVote(1, SET, 4, position, 1))
+        return self.last(link, PreVoteAnswer)
 
     @property
     def here(self) -> Position:
@@ -166,7 +166,7 @@ class Case:
         self.say(link, Begin(epoch=epoch, set=SET, common=common, **said))
 
     def seek(self) -> int:
-        """It asks for the master; the FOLLOW's number."""
+        """Let the node look for the master; return the number of its FOLLOW."""
         follower = self.replica._follower
         if follower.master is None:
             follower.seek_soon()
@@ -241,7 +241,8 @@ def test_after_a_promise_nothing_of_an_older_epoch_is_taken_or_answered(case: Ca
 
 
 def test_who_was_granted_an_epoch_is_answered_before_it_begins(case: Case) -> None:
-    """It may have to read for long; and it is answered no more once a later epoch is promised, to this node itself."""
+    """The candidate may read for long; it is no longer answered once a later epoch is promised, also by this node to
+    itself."""
     assert case.ask(case.two, 7, case.here).granted
     case.say(case.two, Alive(7, 1, 10_000))
     case.say(case.three, Alive(7, 1, 10_000))
@@ -259,7 +260,7 @@ def test_a_start_that_finds_no_room_is_tried_again(case: Case) -> None:
     case.replica.open()
     case.promise_disk.is_unwilling = True
     for _ in range(2):
-        with pytest.raises(OSError, match="took no byte"):
+        with pytest.raises(OSError, match="accepted no byte"):
             case.replica.start()
         assert not case.replica.is_started
     case.promise_disk.is_unwilling = False
@@ -275,10 +276,10 @@ def test_who_answered_promises_nothing_until_the_lease_is_over(case: Case) -> No
     case.say(case.two, Alive(5, 1, 10_000))
     case.clock.now += T - 0.1
     assert case.ask(case.three, 7, case.here).reason == "a master leads"
-    assert case.would(case.three, case.here).reason == "a master leads"
+    assert case.pre_vote(case.three, case.here).reason == "a master leads"
     assert case.promised == 5
     case.clock.now += 0.2
-    assert case.would(case.three, case.here).yes
+    assert case.pre_vote(case.three, case.here).yes
     assert case.ask(case.three, 7, case.here).granted
 
 
@@ -329,7 +330,7 @@ def test_a_node_that_is_not_whole_promises_nothing(case: Case) -> None:
     case.replica.state.set_whole(False)
     assert case.ask(case.two, 7, case.here).reason == "this node does not vote"
     case.stand()
-    assert case.count(case.two, Would) == 0
+    assert case.count(case.two, PreVote) == 0
 
 
 def test_a_disk_that_takes_no_promise_lets_nothing_be_answered(case: Case) -> None:
@@ -385,7 +386,7 @@ def test_bytes_of_anybody_else_are_not_taken(case: Case) -> None:
 def test_bytes_behind_a_gap_end_the_link(case: Case) -> None:
     case.begin(case.two, 5, case.end)
     case.say(case.two, Bytes(5, 5, 100, 200, LENGTH, b"x" * 100))
-    assert "do not follow" in case.two.closed
+    assert "after a gap" in case.two.closed
     assert not case.replica.state.problem
     case.begin(case.two, 5, case.end)
     assert case.replica.status()["master"]
@@ -414,7 +415,7 @@ def test_final_is_no_further_than_the_own_disk(make: Callable[..., Case]) -> Non
 
 
 def test_a_node_that_lacks_a_file_counts_again_when_it_has_it(case: Case) -> None:
-    """Also if the master writes nothing more."""
+    """The node counts again even if the master writes nothing more."""
     later = case.later(5, case.end)
     case.begin(case.two, 5, case.end)
     case.stream(case.two, later, 5)
@@ -437,7 +438,7 @@ def test_a_node_that_lacks_a_file_counts_again_when_it_has_it(case: Case) -> Non
 
 # proves: restored-disk-is-not-whole
 def test_a_disk_that_has_less_than_it_acknowledged_promises_nothing_until_it_has_it_again(case: Case) -> None:
-    """Also after a start; a master of a former version says nothing of it."""
+    """The node promises nothing after a start either; a master of a former version does not report it."""
     later = case.later(5, case.end)
     case.begin(case.two, 5, case.end, acknowledged=later.place, end=later.place)
     assert not case.replica.state.promise.is_whole
@@ -558,15 +559,15 @@ def test_after_a_failure_of_the_disk_nobody_is_followed_for_a_while(case: Case) 
 def elected(case: Case) -> None:
     """By its own voice and that of the second."""
     case.stand()
-    asked = case.last(case.two, Would)
-    case.say(case.two, WouldAnswer(asked.id, True, "", 4, case.here, 1))
+    asked = case.last(case.two, PreVote)
+    case.say(case.two, PreVoteAnswer(asked.id, True, "", 4, case.here, 1))
     promise = case.last(case.two, Promise)
     case.say(case.two, PromiseAnswer(promise.id, promise.epoch, True, "", promise.epoch))
     assert case.replica.state.term is not None
 
 
 def leading(case: Case) -> Term:
-    """It is elected, and has written the header of its first file; nothing is synced."""
+    """Return an elected master that has written the header of its first file; nothing is synced."""
     elected(case)
     term = case.replica.state.term
     assert term is not None
@@ -578,9 +579,9 @@ def leading(case: Case) -> Term:
 
 
 def test_a_lease_begins_before_the_promises_were_asked_for(case: Case) -> None:
-    """They may be long under way, and bind from when they were given."""
+    """The promises may be under way for long, and are binding from the time when they were given."""
     case.stand()
-    case.say(case.two, WouldAnswer(case.last(case.two, Would).id, True, "", 4, case.here, 1))
+    case.say(case.two, PreVoteAnswer(case.last(case.two, PreVote).id, True, "", 4, case.here, 1))
     asked_at = case.clock.now
     case.clock.now += T / 8
     promise = case.last(case.two, Promise)
@@ -612,16 +613,16 @@ def test_a_master_does_not_remove_itself(case: Case) -> None:
 
 def test_an_epoch_is_above_all_that_was_heard_of(case: Case) -> None:
     case.stand()
-    asked = case.last(case.two, Would)
-    case.say(case.two, WouldAnswer(asked.id - 1, True, "", 40, case.here, 1))
+    asked = case.last(case.two, PreVote)
+    case.say(case.two, PreVoteAnswer(asked.id - 1, True, "", 40, case.here, 1))
     assert case.count(case.two, Promise) == 0, "that answers another question"
-    case.say(case.two, WouldAnswer(asked.id, True, "", 40, case.here, 1))
+    case.say(case.two, PreVoteAnswer(asked.id, True, "", 40, case.here, 1))
     assert case.last(case.two, Promise).epoch == 41
     assert case.promised == 41
 
 
 def test_followers_come_when_the_header_is_written(case: Case) -> None:
-    """Before it nobody can say where the epoch begins, and what came before would be left out."""
+    """Before the header it is not known where the epoch begins, and earlier bytes would be omitted."""
     elected(case)
     term = case.replica.state.term
     assert term is not None
@@ -721,7 +722,7 @@ def test_what_a_master_writes_until_it_is_deposed_counts_when_it_promises(
 
 def test_a_candidate_that_promises_to_another_gives_back_what_it_was_promised(case: Case) -> None:
     case.stand()
-    case.say(case.two, WouldAnswer(case.last(case.two, Would).id, True, "", 4, case.here, 1))
+    case.say(case.two, PreVoteAnswer(case.last(case.two, PreVote).id, True, "", 4, case.here, 1))
     epoch = case.last(case.two, Promise).epoch
     assert case.ask(case.three, epoch + 1, case.here).granted
     assert case.last(case.two, Resign) == Resign(epoch, None)

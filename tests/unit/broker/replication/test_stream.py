@@ -15,12 +15,12 @@ import pytest
 from tandemmq.broker.replication import stream as stream_module
 from tandemmq.broker.replication.messages import Bytes, Sealed, Skipped
 from tandemmq.broker.replication.stream import (
+    ADJUST_SECONDS,
     BATCHES_MIN,
     BLOCK_BATCHES,
     LATE_OF_SECONDS,
     LATE_PART_MAX,
     LATE_TIMES,
-    LOOK_SECONDS,
     RATE_MIN,
     REST_SECONDS,
     SETTLE_SECONDS,
@@ -148,7 +148,7 @@ def test_what_is_read_from_files_goes_at_the_pace(journal: Written) -> None:
         journal.pace.settled(0.001)
     journal.pace.seconds_for(1)
     journal.pace.settled(10.0)
-    journal.threads.sleep(LOOK_SECONDS)
+    journal.threads.sleep(ADJUST_SECONDS)
     assert journal.pace.seconds_for(1) > 0
     journal.write(bytes(4 * stream_module.CHUNK_BYTES))
     started = journal.threads.monotonic()
@@ -287,7 +287,7 @@ class EndedLink(NotedLink):
 
 
 def test_a_stream_whose_link_ended_waits_until_it_is_ended(journal: Written, virtual: VirtualTime) -> None:
-    """It would take all of the processor, for as long as a disk holds the replica up."""
+    """Otherwise it would use all of the processor while a disk delays the replica."""
     link = EndedLink(threads=virtual.threads)
     _, stream = journal.follow(link=link)
     virtual.sleep(10)
@@ -328,9 +328,10 @@ class Timed:
             self.pace.settled(USUAL)
 
     def send(self, rate: float, *, batch: float = USUAL) -> None:
-        """One interval's worth at this rate, or at the pace's, beside one batch that takes so long."""
+        """Send the bytes of one interval at this rate, or at the rate of the pace, together with one batch that takes
+        so long."""
         self.pace.settled(batch)
-        until = self.now + LOOK_SECONDS
+        until = self.now + ADJUST_SECONDS
         while self.now < until:
             self.now += max(PIECE / rate, self.pace.seconds_for(PIECE))
 
@@ -348,14 +349,14 @@ def timed() -> Timed:
 
 
 RATE = 400 << 20
-LATE = LATE_TIMES * USUAL + 2 * LATE_PART_MAX * LOOK_SECONDS
+LATE = LATE_TIMES * USUAL + 2 * LATE_PART_MAX * ADJUST_SECONDS
 
 
 @pytest.mark.parametrize(
     ("before", "batch", "times"),
     [
         (BATCHES_MIN, LATE_TIMES * USUAL, 10),  # it takes as long as before
-        (BATCHES_MIN, LATE_TIMES * USUAL + LATE_PART_MAX * LOOK_SECONDS / 2, 1),  # a late batch now and then
+        (BATCHES_MIN, LATE_TIMES * USUAL + LATE_PART_MAX * ADJUST_SECONDS / 2, 1),  # a late batch now and then
         (BATCHES_MIN - 1, 10.0, 1),  # with few batches before nothing is known
     ],
 )
@@ -371,7 +372,7 @@ def test_late_batches_make_it_slower_than_it_was(timed: Timed) -> None:
     timed.send(RATE, batch=LATE)
     first = timed.rate
     assert RATE / 2 < first < RATE
-    for _ in range(int(SETTLE_SECONDS / LOOK_SECONDS) - 2):
+    for _ in range(int(SETTLE_SECONDS / ADJUST_SECONDS) - 2):
         timed.send(RATE, batch=LATE)
     assert timed.rate == pytest.approx(first, rel=0.05), "what was under way when it slowed down slows it no more"
     timed.now += SETTLE_SECONDS
@@ -388,7 +389,7 @@ def test_what_was_too_much_is_come_near_to_in_small_steps(timed: Timed) -> None:
 
 
 def test_beyond_what_was_too_much_it_is_as_fast_as_it_can(timed: Timed) -> None:
-    """Then it was not the rate; and it is never slower than its least."""
+    """In that case the rate was not the cause; the rate never falls below its minimum."""
     for _ in range(60):
         timed.send(RATE, batch=10.0)
     assert RATE_MIN <= timed.rate < 1.2 * RATE_MIN
@@ -416,7 +417,7 @@ def test_what_batches_take_beside_a_catch_up_is_not_what_is_usual(timed: Timed) 
 
 
 def test_what_disturbs_once_after_seconds_without_is_no_reason(timed: Timed) -> None:
-    for _ in range(int(LATE_OF_SECONDS / LOOK_SECONDS)):
+    for _ in range(int(LATE_OF_SECONDS / ADJUST_SECONDS)):
         timed.send(RATE)
     once = LATE_TIMES * USUAL + 0.9 * LATE_PART_MAX * LATE_OF_SECONDS
     timed.send(RATE, batch=once)

@@ -61,14 +61,14 @@ def test_it_is_told_at_the_start_daily_and_until_the_file_is_replaced(
     for days in (0, 11, 11.5, 12.1, 41):
         clock.now = time.time() + days * DAY_SECONDS
         caplog.clear()
-        expiries.look()
+        expiries.refresh()
         told.append([each.levelno for each in caplog.records])
     assert told == [[], [logging.WARNING], [], [logging.WARNING], [logging.ERROR]]
     assert ["expired on" in each for each in expiries.sentences()] == [True]
     assert expiry.counts(expiries.figures()) == {"certificates_expiring": 1, "certificates_expired": 1}
     authority.certificate("renewed", at="broker", days=90)
     for _ in range(2):
-        expiries.look()
+        expiries.refresh()
     assert expiries.sentences() == []
     assert expiry.counts(expiries.figures()) == {"certificates_expiring": 0, "certificates_expired": 0}
 
@@ -98,7 +98,7 @@ def test_a_revocation_list_is_told_of_when_a_quarter_of_its_time_is_left(
     for days in (0, 5.9, 6.1, 6.2, 7.9, 8.1):  # a new level does not wait for the next day
         clock.now = time.time() + days * DAY_SECONDS
         caplog.clear()
-        expiries.look()
+        expiries.refresh()
         told.append([each.levelno for each in caplog.records])
     assert told == [[], [], [logging.WARNING], [], [logging.WARNING], [logging.ERROR]]
     assert [each.partition(" on ")[0] for each in expiries.sentences()] == [f"{lists}: a revocation list expired"]
@@ -106,7 +106,7 @@ def test_a_revocation_list_is_told_of_when_a_quarter_of_its_time_is_left(
     assert expiry.counts(expiries.figures()) == {"certificates_expiring": 1, "certificates_expired": 1}
     lists.write_bytes(authority.root.read_bytes() + authority.revocations(40))
     for _ in range(2):
-        expiries.look()
+        expiries.refresh()
     assert expiries.sentences() == []
 
 

@@ -98,11 +98,11 @@ async def test_a_directory_ends_sessions_of_users_who_are_gone_or_have_other_gro
         for caller in everybody:
             guard.sessions.begin(caller)
         ends = {each.name: guard.sessions.ends_of(each.name) for each in everybody}
-        guard.look()
+        guard.refresh()
         while outcome(access, "dora") is ErrorKind.TIMEOUT:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0)
         for _ in range(3):
-            guard.look()
+            guard.refresh()
         assert {each for each, times in ends.items() if guard.sessions.ends_of(each) > times} == ended
         assert people.asked == 1, "one answer holds for a minute"
     access.close()

@@ -1,4 +1,4 @@
-"""Who gets in, who does not, and what guessing costs whom."""
+"""Logins that are accepted, logins that are refused, and the cost of guessing."""
 
 # proves: login-lanes, who-failed-waits-with-others, who-logged-in-has-a-lane, a-name-pushes-out-its-own
 # proves: what-others-wrote-stays, others-there-hold-back-no-known-login, who-was-given-up-waits-with-others
@@ -283,8 +283,8 @@ async def test_who_logged_in_before_does_not_wait_for_guessers(file: Path, tmp_p
     assert isinstance(await connect(first, "alice", "right"), Principal)
     first.reload()  # what was right is forgotten, and tried again
     for access in (first, second):
-        first._known.look(path)
-        second._known.look(path)
+        first._known.exchange(path)
+        second._known.exchange(path)
         guesses = await guessed(access, "alice", TRIES_OF_ONE_MAX) + await guessed(access, "nobody", 10, 2)
         async with asyncio.timeout(10):
             assert isinstance(await connect(access, "alice", "right"), Principal)
@@ -375,7 +375,7 @@ def test_all_of_a_name_have_a_chance_and_those_that_left_none(monkeypatch: pytes
 
 
 async def test_wrong_tries_of_others_at_its_address_hold_back_no_known_user(made: Logins) -> None:
-    """As behind one NAT. What the user itself fails counts."""
+    """The clients are behind one NAT. Failures of the user itself count."""
     assert isinstance(await connect(made, "alice", "right", peer="10.0.0.1:1"), Principal)
     made._remembered.clear()
     for n in range(3 * login_throttle.NAMES_FACTOR):
@@ -421,20 +421,20 @@ def test_what_cannot_be_read_or_written_is_forgotten_or_tried_again(tmp_path: Pa
     path = tmp_path / "away" / FILE_NAME
     known = KnownLogins(None)
     known.add("alice", "10.0.0.1")
-    known.look(str(path))
+    known.exchange(str(path))
     path.parent.mkdir()
-    known.look(str(path))
+    known.exchange(str(path))
     assert path.stat().st_mode & 0o777 == 0o600
     known.add("alice", "10.0.0.2")
-    known.look(str(path))
+    known.exchange(str(path))
     path.write_bytes(b"\xff strange\n" + path.read_bytes()[:-5])
     other = KnownLogins(None)
-    other.look(str(path))
+    other.exchange(str(path))
     found = [other.knows_name("alice"), *(other.knows("alice", f"10.0.0.{n}") for n in (1, 2))]
     assert found == [True, True, False], "the last line is cut"
     path.unlink()
     path.symlink_to(tmp_path)
-    other.look(str(path))
+    other.exchange(str(path))
 
 
 def test_what_is_known_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,7 +461,7 @@ def test_what_another_broker_wrote_stays(tmp_path: Path) -> None:
     for one, login in ((master, "alice"), (standby, "bob"), (next_master, "")):
         if login:
             one.add(login, "h")
-        one.look(path)
+        one.exchange(path)
     assert [next_master.knows(login, "h") for login in ("alice", "bob")] == [True, True]
 
 
@@ -481,11 +481,11 @@ def test_what_has_the_name_of_its_file_is_refused_by_name(
     known = KnownLogins(None)
     known.add("alice", "h")
     for _ in range(2):
-        known.look(str(tmp_path / FILE_NAME))
+        known.exchange(str(tmp_path / FILE_NAME))
     assert (caplog.text.count(str(path)), caplog.text.count(kind)) == (1, 1)
     assert other.read_text() == "kept"
     path.rmdir() if kind == "directory" else path.unlink()
-    known.look(str(tmp_path / FILE_NAME))
+    known.exchange(str(tmp_path / FILE_NAME))
     assert (tmp_path / FILE_NAME).exists()
 
 
@@ -496,16 +496,16 @@ def test_a_new_password_costs_what_it_should() -> None:
 # ---- what changes
 
 
-def look(access: Logins) -> None:
-    """As often as a broker looks until a file that does not change any more holds."""
-    access.look()
-    access.look()
+def refresh(access: Logins) -> None:
+    """Refresh as often as a broker does until a file that no longer changes takes effect."""
+    access.refresh()
+    access.refresh()
 
 
 async def test_a_changed_file_holds_and_what_was_remembered_is_forgotten(made: Logins, file: Path) -> None:
     await connect(made, "alice", "right")
     file.write_text(f"alice:{cheap('newer')}:admins\n")
-    look(made)
+    refresh(made)
     assert refusal_text(await connect(made, "alice", "right")) == WRONG
     assert await connect(made, "alice", "newer") == Principal("alice", frozenset({"admins"}))
     assert made.problem is None
@@ -518,12 +518,12 @@ async def test_a_file_that_is_wrong_empty_or_gone_changes_nothing(
     ended: list[frozenset[str]] = []
     made.on_changed = made.on_removed = ended.append
     file.write_text(text)
-    look(made)
+    refresh(made)
     assert "users are not changed" in caplog.text
     assert "users are not changed" in str(made.problem)
     assert isinstance(await connect(made, "alice", "right"), Principal)
     file.unlink()
-    look(made)
+    refresh(made)
     made.reload()
     assert isinstance(await connect(made, "alice", "right"), Principal)
     assert ended == []
@@ -537,11 +537,11 @@ async def test_a_file_that_could_not_be_read_is_read_when_it_can(
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, former[1]))  # nothing can be opened: the file itself stays as it is
     try:
         for _ in range(3):
-            look(made)
+            refresh(made)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, former)
     assert (caplog.text.count("users are not changed"), made.problem is None) == (1, False)
-    look(made)
+    refresh(made)
     assert made.problem is None
     assert await connect(made, certificate="CN=bob") == Principal("bob")
 
@@ -558,8 +558,8 @@ async def test_a_file_that_is_being_written_is_read_when_it_is_whole(made: Login
     whole = file.read_text()
     for text in (whole.splitlines(keepends=True)[0], f"{whole}bob:!::CN=bob\n"):
         file.write_text(text)
-        made.look()
-    made.look()
+        made.refresh()
+    made.refresh()
     assert removed == []
     assert await connect(made, certificate="CN=bob") == Principal("bob")
 
@@ -571,20 +571,20 @@ async def test_who_has_another_password_or_group_is_named_and_nobody_else(made: 
     orders = "orders:!:shops:CN=orders"
     for text in (f"{line}\n{orders}\n", f"alice:{cheap('newer')}:ops\n{orders}\n", f"{orders}x\n", users.NO_USERS):
         file.write_text(text)
-        look(made)
+        refresh(made)
     assert (other, changed) == (orders, [{"alice"}, {"alice", "orders"}, {"orders"}])
 
 
 async def test_what_was_right_before_the_file_changed_is_not_remembered(
     made: Logins, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also a login that began before: its session, or connection, would rest on what holds no more."""
+    """The rule includes a login that began before: its session or connection would depend on outdated data."""
     gate = threading.Event()
     monkeypatch.setattr(Hash, "matches", lambda self, password: gate.wait(10) and self is not logins.UNKNOWN_USER)
     early = asyncio.create_task(connect(made, "alice", "right"))
     await asyncio.sleep(0)
     file.write_text("bob:!:\n")
-    look(made)
+    refresh(made)
     gate.set()
     assert refusal_text(await early) == WRONG
     assert refusal_text(await connect(made, "alice", "right")) == WRONG
@@ -605,7 +605,7 @@ async def test_a_right_new_password_is_right_if_the_file_changes_while_it_waits(
     early = asyncio.create_task(connect(made, "alice", "newer"))
     await begun.wait()
     file.write_text(f"alice:{cheap('newer')}:ops\n")
-    look(made)
+    refresh(made)
     may_go_on.set()
     assert isinstance(await early, Principal)
 

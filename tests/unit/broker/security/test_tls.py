@@ -37,7 +37,7 @@ class Echo:
         writer.close()
 
     async def ask(self, client: ssl.SSLContext) -> tuple[str, str]:
-        """What the server says, and its own subject. Raises OSError when there was no handshake."""
+        """Return the server's answer, and its certificate's subject. Raises OSError if the handshake failed."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=client)
         try:
             writer.write(b"\n")
@@ -97,10 +97,10 @@ async def test_an_old_protocol_is_refused(authority: Authority) -> None:
 # ---- what changes while it listens
 
 
-def look(tls: Tls) -> None:
-    """As often as a broker looks until a file that does not change any more holds."""
-    tls.look()
-    tls.look()
+def refresh(tls: Tls) -> None:
+    """Refresh as often as a broker does until a file that no longer changes takes effect."""
+    tls.refresh()
+    tls.refresh()
 
 
 async def test_a_new_certificate_holds_for_who_comes_later(authority: Authority) -> None:
@@ -109,7 +109,7 @@ async def test_a_new_certificate_holds_for_who_comes_later(authority: Authority)
     async with Echo(tls) as echo:
         assert (await echo.ask(client(authority)))[1] == "CN=broker,O=Example"
         authority.certificate("renewed", at="broker")
-        look(tls)
+        refresh(tls)
         assert (await echo.ask(client(authority)))[1] == "CN=renewed,O=Example"
 
 
@@ -126,7 +126,7 @@ async def test_another_authority_holds_for_who_comes_later(authority: Authority,
         with pytest.raises(OSError):  # noqa: PT011
             await echo.ask(theirs)
         trusted.write_bytes(other.root.read_bytes() + b"\n")
-        look(tls)
+        refresh(tls)
         assert (await echo.ask(theirs))[0] == "CN=stranger,O=Example"
         with pytest.raises(OSError):  # noqa: PT011
             await echo.ask(ours)
@@ -141,7 +141,7 @@ async def test_a_certificate_that_was_revoked_is_refused_from_the_next_look_on(a
         assert (await echo.ask(client(authority, orders)))[0] == "CN=orders,O=Example"
         authority.revoke("orders")
         trusted.write_bytes(authority.root.read_bytes() + authority.revocations())
-        look(tls)
+        refresh(tls)
         with pytest.raises(OSError):  # noqa: PT011
             await echo.ask(client(authority, orders))
 
@@ -173,12 +173,12 @@ async def test_files_that_are_wrong_change_nothing(authority: Authority, caplog:
     tls = Tls(TlsPlan(str(path)))
     async with Echo(tls) as echo:
         path.write_text("not yet\n")
-        look(tls)
+        refresh(tls)
         assert "TLS is not changed" in caplog.text
         assert "TLS is not changed" in str(tls.problem)
         assert (await echo.ask(client(authority)))[1] == "CN=broker,O=Example"
         path.unlink()
-        look(tls)
+        refresh(tls)
         assert (await echo.ask(client(authority)))[1] == "CN=broker,O=Example"
 
 

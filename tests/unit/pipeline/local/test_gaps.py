@@ -25,12 +25,12 @@ from tests.support.pipeline.pipeline_journals import NOW_MS, add, write_foreign
 
 # By job the words in which it says what a missing file, and damage, make of its answer.
 UNCERTAIN = {
-    "latency": "are not counted: some that wait here may be gone",
-    "duplicates": "a copy that stood there is not found",
-    "dlq": "letters that stood there are not listed",
-    "composition": "what stood there is not counted",
-    "verify": "what stood there is lost",
-    "pins": "what they said of other files is not known",
+    "latency": "are not counted: some waiting messages may no longer exist",
+    "duplicates": "copies in them are not found",
+    "dlq": "dead letters in them are not listed",
+    "composition": "their content is not counted",
+    "verify": "their content is lost",
+    "pins": "their references to other files are unknown",
 }
 OWN: dict[str, dict[str, Any]] = {"replay": {"request": ReplayRequest()}, "at": {"file": 99, "offset": 0}}
 
@@ -59,7 +59,7 @@ def test_a_missing_file_is_told(run: Callable[..., Summary], store: Path, job: s
     if job == "replay":
         assert "Not sent: 1 files of the journal that are missing" in told
     elif job == "at":
-        assert "1 files that were there then are not at hand (db-2.log)" in told
+        assert "1 files that existed then are missing here (db-2.log)" in told
     else:
         assert f"{store}: db-2.log is missing, and no broker removed it." in told
         assert UNCERTAIN[job] in told
@@ -96,7 +96,7 @@ def test_of_a_journal_without_headers_a_hole_is_told_and_is_no_fault(
 def test_a_lake_says_what_it_could_not_have(run: Callable[..., Summary], store: Path) -> None:
     (store / "db-2.log").unlink()
     told = " ".join(run("archive", store).findings)
-    assert f"Missing, and removed by no broker; the lake does not have what stood there: {store}: db-2.log." in told
+    assert f"Missing, and not removed by a broker; the lake lacks their content: {store}: db-2.log." in told
 
 
 def test_what_an_archive_has_not_may_be_in_the_store(run: Callable[..., Summary], store: Path) -> None:
@@ -111,7 +111,7 @@ def test_what_an_archive_has_not_may_be_in_the_store(run: Callable[..., Summary]
 def test_what_activemq_removed_of_our_journal_is_no_fault(
     run: Callable[..., Summary], store: Path, has_own_file: bool
 ) -> None:
-    """It goes on with a journal that was handed back, and reclaims files that a header names."""
+    """ActiveMQ continues with a journal that was handed back, and reclaims files that a header names."""
     (store / "db-1.log").unlink()
     newest = max(store.glob("db-?.log"))
     batch, _ = encode_batch([encode_trace("LOADED Sun Nov 29 05:00:00 UTC 2026")])

@@ -1,4 +1,4 @@
-"""Whatever is written is read back the same; whatever is cut or bent is RecordDamaged and nothing else."""
+"""Written records are read back unchanged; a cut or changed record is RecordDamaged and nothing else."""
 
 # proves: branch-has-acks
 

@@ -65,7 +65,7 @@ def with_messages(held: Held) -> Held:
 
 
 def taken_exactly(store: ForeignStore) -> Taken:
-    """What is held is what the model says, and the journal alone says it, too."""
+    """Check that the content is that of the model, also by the journal alone."""
     taken = take_over(store.directory)
     assert with_messages(taken.held) == store.deliverable()
     assert alone(store.directory) == taken.held
@@ -165,7 +165,7 @@ def test_a_journal_that_is_gone_is_missed_by_its_index(tmp_path: Path, state: st
     for path in store.directory.glob("db-*.log"):
         path.unlink()
     for _ in range(3):  # each leaves a fence
-        with pytest.raises(JournalLost, match=r"nothing of this journal is left.*`tandemmq store afresh"):
+        with pytest.raises(JournalLost, match=r"all files of this journal are missing.*`tandemmq store afresh"):
             take_over(store.directory)
 
 
@@ -437,7 +437,8 @@ class Killed:
 
 
 def test_nobody_believes_what_a_take_over_that_was_killed_leaves(tmp_path: Path) -> None:
-    """Its temporary index knows what is not in the journal yet: a neighbour that began with it would never say it."""
+    """The temporary index contains facts that are not in the journal yet: a neighbour that began with it would never
+    write them."""
     store, _ = with_a_collected_commit(tmp_path)
     directory = str(store.directory)
     disk = Killed()

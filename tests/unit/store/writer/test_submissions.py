@@ -159,7 +159,7 @@ def test_what_was_put_comes_behind_what_was_submitted_before(directory: str) -> 
     asked = page(term)
     while not term.submissions._reports:  # until the thread has reported the page
         time.sleep(0.001)
-    term.look()
+    term.poll()
     assert term.durable_operations[before:] == [added, asked]
     term.close()
 
@@ -184,7 +184,7 @@ def test_without_proof_nothing_comes_back_and_the_store_is_lost(directory: str) 
     assert isinstance(term.wait_lost(), NoProof)
     term.has_proof = True
     term.end_turn()
-    term.look()
+    term.poll()
     assert len(term.durable_operations) == before
     term.crash()
 
@@ -345,13 +345,13 @@ def test_a_turn_that_cannot_be_handed_over_ends_the_store(directory: str) -> Non
         term.store.close()
     while not term.loop.empty():
         term.loop.get()()
-    term.look()
+    term.poll()
     assert len(term.durable_operations) == before
     assert path.read_bytes() == content
 
 
 def wait_written(term: QueuedTerm) -> None:
-    """One batch more is durable; the loop has not seen it yet."""
+    """Wait until one more batch is durable; the loop has not seen it yet."""
     term.add()
     term.end_turn()
     assert select.select([term.submissions.queue.fileno()], [], [], 30.0)[0]
@@ -363,7 +363,7 @@ def test_a_store_that_is_lost_or_halted_reports_nothing_more(directory: str, end
     before = len(term.durable_operations)
     wait_written(term)
     ends(term.store)
-    term.look()
+    term.poll()
     assert len(term.durable_operations) == before
     term.crash()
 
@@ -372,7 +372,7 @@ def test_a_completion_is_as_old_as_its_fence_check(directory: str) -> None:
     with QueuedTerm.opened(directory) as term:
         wait_written(term)
         written_at = time.clock_gettime(time.CLOCK_BOOTTIME)
-        term.look()
+        term.poll()
         assert term.store.figures.last_fence_check <= written_at
 
 
@@ -394,7 +394,7 @@ def test_a_successor_is_seen_before_anything_comes_back(directory: str) -> None:
     Path(files.path(files.list()[-1] + 1)).write_bytes(b"")
     term.add()
     assert isinstance(term.wait_lost(), Deposed)
-    term.look()
+    term.poll()
     assert len(term.durable_operations) == before
     term.crash()
 
@@ -408,7 +408,7 @@ def test_halted_nothing_is_written_or_comes_back(directory: str) -> None:
     term.add()
     term.end_turn()
     term.crash()
-    term.look()
+    term.poll()
     assert len(term.durable_operations) == before
     assert path.read_bytes() == content
 

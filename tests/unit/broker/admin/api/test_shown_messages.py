@@ -1,4 +1,4 @@
-"""One message as the API shows it: its JSON is bounded whatever the client sent."""
+"""One message in the API: its JSON is bounded whatever the client sent."""
 
 from __future__ import annotations
 

@@ -27,15 +27,15 @@ class Harness(StoredQueue):
         return at_once(self.queue.browse(browser, Pace()))
 
     def show(self, browse: Browse) -> list[str]:
-        """Until nothing moves."""
+        """Show messages until nothing moves."""
         shown: list[str] = []
         while True:
-            at_once(browse.look(Pace()))
+            at_once(browse.search(Pace()))
             deliveries = browse.dispatch(10)
             shown += [entry.message.message_id for _, _, entry in deliveries]
             if browse.wants_page:
                 browse.page(*self.read(browse.ask_page()))
-            elif not deliveries and not browse.wants_look:
+            elif not deliveries and not browse.wants_search:
                 return shown
 
 

@@ -233,7 +233,7 @@ def test_a_marshalled_object_within_a_tight_frame_is_refused() -> None:
 
 def test_cache_indexes_must_have_been_told_and_fit() -> None:
     wire = WireFormat(is_cached=True, cache_size=10)
-    with pytest.raises(WireError, match="cache index 3 was never told"):
+    with pytest.raises(WireError, match="cache index 3 was never defined"):
         wire.decode(stored(4, b"\0\0\3"))
     with pytest.raises(WireError, match="cache index 10, below 10 expected"):
         wire.decode(stored(4, b"\1\0\x0a\0"))
@@ -245,7 +245,7 @@ def test_an_object_told_with_index_minus_one_is_not_kept() -> None:
     wire = WireFormat(is_cached=True)
     session = b"\1\x79\1\0\1a" + bytes(8)
     assert wire.decode(stored(4, b"\1\xff\xff" + session)) == SessionInfo(1, session_id=SessionId("a", 0))
-    with pytest.raises(WireError, match="cache index -1 was never told"):
+    with pytest.raises(WireError, match="cache index -1 was never defined"):
         wire.decode(stored(4, b"\0\xff\xff"))
 
 
@@ -298,7 +298,7 @@ I32 = st.integers(-(1 << 31), (1 << 31) - 1)
 
 
 def interpreted(frame: bytes) -> Command | None:
-    """What the interpreter alone makes of a stored frame."""
+    """Return the result of the interpreter alone for a stored frame."""
     wire = WireFormat()
     wire.is_stored_form = False
     try:
