@@ -218,7 +218,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
 }  # fmt: skip
 IN_CI: Final = ("stompjs-ws", "mqttjs-5", "activemq-6.3")
 #: Clients whose compilation takes longer than the test.
-IN_PROOFS: Final = ("autopaho", "qpid-proton", "qpid-jms")
+IN_PROOFS: Final = ("autopaho", "qpid-proton", "qpid-jms", "qpid-jms-transacted")
 
 
 def built(client: Client) -> Path:
