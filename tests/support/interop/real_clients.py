@@ -171,6 +171,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
             "activemq-6.3-tls", "6.3.1", "jms", "Jms", scheme="ssl", settings="-Dactivemq=6.3.1", options=JAVA_TLS
         ),
         java("qpid-jms", "2.7.0", "qpid-jms", "QpidJms", scheme="amqp"),
+        java("qpid-jms-shared", "2.7.0", "qpid-jms", "QpidJmsShared", scheme="amqp"),
         # A commit whose answer is lost may hold; tried again, it doubles a message.
         java("qpid-jms-transacted", "2.7.0", "qpid-jms", "QpidJmsTransacted", scheme="amqp", is_once=False),
         java("spring-3.5", "3.5.7", "spring", "Spring", settings="-Dboot=3.5.7"),
