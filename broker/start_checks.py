@@ -306,7 +306,7 @@ def _open_to_others(settings: Settings) -> Iterator[Finding]:
     if found:
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         text = f"{found[0]}{more}: open to more users than store.file_mode {mode} allows"
-        yield f"{text}; to mend it: {mending([directory, *found], int(mode, 8), os.geteuid(), groups())}"
+        yield f"{text}; to repair it: {mending([directory, *found], int(mode, 8), os.geteuid(), groups())}"
 
 
 def _directory(settings: Settings) -> str:

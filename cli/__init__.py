@@ -100,7 +100,7 @@ COMMANDS: Final[Commands] = {
     "browse": ("tandemmq.cli.messages", "Show messages of a queue without changing them."),
     "move": ("tandemmq.cli.messages", "Move messages to another destination."),
     "copy": ("tandemmq.cli.messages", "Copy messages to another destination."),
-    "retry": ("tandemmq.cli.messages", "Send dead letters back to where they died."),
+    "retry": ("tandemmq.cli.messages", "Send dead letters back to their original destinations."),
     "connections": ("tandemmq.cli.admin_commands", "Client connections: list, close."),
     "consumers": ("tandemmq.cli.admin_commands", "List consumers, and why one is slow."),
     "subscriptions": ("tandemmq.cli.admin_commands", "Durable subscriptions: list, delete."),

@@ -62,7 +62,7 @@ def ask(admin: str, page: str = "status") -> dict[str, Any]:
     if page != "status" and is_short(answer):
         raise NotABroker(f"{place} shows /{page} to users with the role viewer: --login NAME, or TANDEMMQ_ADMIN_TOKEN")
     if "role" not in answer:
-        raise NotABroker(f"{place} answers, but not as a broker does: its answer names no role")
+        raise NotABroker(f"{place} answers, but not like a broker: its answer names no role")
     return answer
 
 
@@ -295,7 +295,7 @@ def call(
     except (OSError, ValueError) as error:
         raise NoMaster(f"no broker answers at {place}: {reason_of(error)}") from error
     if answer is None:
-        raise click.ClickException(f"{place} answers, but not as a broker does")
+        raise click.ClickException(f"{place} answers, but not like a broker")
     return answer
 
 

@@ -27,7 +27,7 @@ from tandemmq.cli.failures import Unreachable
 from tandemmq.cli.output import json_option, say_each
 from tandemmq.config.units import milliseconds
 
-#: Requests that compare a broker's clock with ours; the one with the shortest round trip counts.
+#: Requests that compare a broker's clock with the local one; the one with the shortest round trip counts.
 CLOCK_QUESTIONS: Final = 3
 #: An uncertainty of a clock above this is reported.
 DOUBT_SECONDS: Final = 0.02

@@ -36,7 +36,7 @@ STEPS: Final = {
 MEANING: Final = {
     "detect": "until the lock was free, or a set had elected",
     "lock": "until it was taken",
-    "fence": "until the former master could not write any more",
+    "fence": "until the former master could no longer write",
     "replay": "until the end of the journal was read",
     "load": "until the store was open",
     "listen": "until the ports answered",
@@ -172,7 +172,7 @@ def _offsets(readings: Iterable[Reading], here: Moment) -> dict[str, float]:
 
 
 def _wall_offset(reading: Reading, now: Moment, here: Moment) -> float:
-    """Seconds to add to a broker's wall clock to get ours."""
+    """Seconds to add to a broker's wall clock to get the local one."""
     return (here.wall_ms - now.wall_ms) / 1000 - (here.boot_seconds - reading.asked_at)
 
 
@@ -308,8 +308,8 @@ def _cause(former: Term | None, term: Term, end: Happening | None) -> str:
     facts = end.event.facts
     if end.event.kind == FELL_SILENT:
         if term.broker == who:
-            return f"{who} ended without a word (killed, crashed, or its machine went down) and was started again"
-        return f"{who} ended without a word: killed, crashed, or its machine went down"
+            return f"{who} ended unexpectedly (killed, crashed, or its machine went down) and was started again"
+        return f"{who} ended unexpectedly: killed, crashed, or its machine went down"
     if end.event.kind == STALLED:
         return f"{who} showed no life for {facts.get('seconds')} s: stopped, suspended, or hung"
     if end.event.kind in (DRAINING, "drained", "ended", LOCK_RELEASED):

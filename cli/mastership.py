@@ -192,7 +192,7 @@ def _print(shown: Answer) -> None:
     if shown["lease_seconds"] is not None:
         lines.append(("lease", f"{shown['lease_seconds']:g} s"))
     waiting = [_who(waiter) for waiter in shown["waiting"]]
-    nobody = "none" if shown["all_waiting_are_known"] else "none known; name standbys by --admin"
+    nobody = "none" if shown["all_waiting_are_known"] else "none known; give the standbys with --admin"
     lines.append(("waiting", ", ".join(waiting) or nobody))
     if shown["unsafe"]:
         lines.append(("unsafe", str(shown["unsafe"])))

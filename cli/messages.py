@@ -87,11 +87,15 @@ copy = _carrying(
 @click.command()
 @click.argument("queue")
 @choice_options
-@click.option("--dry-run", is_flag=True, help="Only show how many messages would go where.")
+@click.option("--dry-run", is_flag=True, help="Only show how many messages would go to which destination.")
 @click.option(
     "--rate", type=click.FloatRange(0, min_open=True), metavar="COUNT", help="Maximum number of messages in a second."
 )
-@click.option("--canary", is_flag=True, help="Send one, then ten, then all; stop if one dies again or is not consumed.")
+@click.option(
+    "--canary",
+    is_flag=True,
+    help="Send one, then ten, then all; stop if one becomes a dead letter again or is not consumed.",
+)
 @click.option(
     "--canary-wait",
     type=click.FloatRange(0, 3600, min_open=True),
@@ -112,8 +116,8 @@ def retry(
     as_json: bool,
     **choice: Any,
 ) -> None:
-    """Send dead letters of QUEUE, such as ActiveMQ.DLQ.Queue.orders, back to where they died, with all headers and
-    properties."""
+    """Send dead letters of QUEUE, such as ActiveMQ.DLQ.Queue.orders, back to the destinations where they became dead
+    letters, with all headers and properties."""
     body = {"dry_run": dry_run, "canary": canary, "canary_wait": canary_wait, **chosen(**choice, is_all_meant=dry_run)}
     if rate is not None:
         body["rate"] = rate

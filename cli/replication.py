@@ -254,13 +254,13 @@ def _lacking(members: Sequence[Seen]) -> list[str]:
     ]
     reasons += _problems(voters)
     if len(whole) < quorum:
-        return [f"{quorum} of {len(voters)} voters have to be there and whole; {len(whole)} are", *reasons]
+        return [f"{quorum} of {len(voters)} voters must be connected and whole; {len(whole)} are", *reasons]
     first = max((_position(each) for each in whole), default=(0, 0, 0))
     behind = [each.node for each in whole if _position(each) < first]
     if behind:
         ahead = next(each.node for each in whole if _position(each) == first)
-        reasons.append(f"{', '.join(behind)} {'is' if len(behind) == 1 else 'are'} behind {ahead}, which has to lead")
-    return [f"{len(whole)} of {len(voters)} voters are there and whole: an election should end soon", *reasons]
+        reasons.append(f"{', '.join(behind)} {'is' if len(behind) == 1 else 'are'} behind {ahead}, which must lead")
+    return [f"{len(whole)} of {len(voters)} voters are connected and whole: an election should end soon", *reasons]
 
 
 def _problems(members: Sequence[Seen]) -> list[str]:
@@ -279,7 +279,7 @@ def _position(member: Seen) -> tuple[int, ...]:
 
 def _last_heard(member: Seen) -> str:
     ago = member.said_seconds_ago
-    return "" if ago is None else f": it was heard of {ago:.0f} s ago"
+    return "" if ago is None else f": last contact {ago:.0f} s ago"
 
 
 # ---- voters

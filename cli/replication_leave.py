@@ -32,7 +32,7 @@ def leave(directory: str, as_json: bool) -> None:
         ahead = standing.ahead()
         if standing.damage is not None or ahead:
             _tell(_lacks(standing), as_json)
-            raise Failed(f"not left; to do it all the same: tandemmq replication forget {directory} --yes")
+            raise Failed(f"the node did not leave; to force it: tandemmq replication forget {directory} --yes")
         said = [*_has(standing), *_not_final(standing)]
         _tell(said, as_json)
         kept = stopped.leave()
@@ -54,7 +54,7 @@ def forget(directory: str, is_sure: bool, as_json: bool) -> None:
         said = [*_has(standing), *_not_final(standing), *_lacks(standing), *_unknown(standing)]
         _tell(said, as_json)
         if not is_sure:
-            raise Failed("nothing was done; --yes continues with this")
+            raise Failed("nothing was done; to accept this, use --yes")
         kept = stopped.leave()
         tell(as_json, {"forgotten": directory, "promise": kept, "said": said}, f"forgotten: the promise is in {kept}")
 

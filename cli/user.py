@@ -1,4 +1,4 @@
-"""``tandemmq user``: edit the file of users. The broker reloads it by itself."""
+"""``tandemmq user``: edit the file of users. The broker reloads it automatically."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ VERSION = "1.2"
 UNSENT_BYTES_MAX = 1 << 20
 # How many of the peer's promised intervals may pass in silence.
 HEART_BEAT_GRACE = 1.5
-# How often the clocks are checked in one heart-beat interval; our own beat goes out after half of one.
+# Number of clock checks in one heart-beat interval; the client sends its heart-beat after half an interval.
 TICKS_PER_INTERVAL = 4
 
 
@@ -120,7 +120,7 @@ class Connection(asyncio.Protocol):
                 else:
                     self._handshake(command, headers, body)
         except Malformed as problem:
-            self.drop(f"it sent what is no STOMP: {problem.message}")
+            self.drop(f"it sent invalid STOMP: {problem.message}")
         if self.owner is not None:
             self.owner.turn_over(self)
 
@@ -140,7 +140,7 @@ class Connection(asyncio.Protocol):
         if not self.answer.done():
             if error is None and self._reason is None and self.address.is_tls:
                 # TLS 1.3: a server refuses a certificate after the handshake, and the loop keeps its reason.
-                reason = f"{reason}: does it want a certificate that it trusts?"
+                reason = f"{reason}: does it require a client certificate?"
             self.answer.set_exception(NoBroker(reason))
             self.answer.exception()  # the opener may no longer wait for it
         owner, self.owner = self.owner, None
@@ -212,7 +212,7 @@ class Connection(asyncio.Protocol):
 
     def _tick(self) -> None:
         now = self._loop.time()
-        # A tick that comes late means that our own loop was held up: data of the peer may be unread.
+        # A late tick means that this event loop was blocked: data of the peer may be unread.
         is_late = now - self._tick_due_at > self._tick_seconds
         silence = now - self._heard_at
         if self._receive_seconds and silence > self._receive_seconds * HEART_BEAT_GRACE and not is_late:

@@ -192,7 +192,7 @@ def _address(text: str) -> Address:
     if not (is_tls or parts.scheme in _SCHEMES) or not parts.hostname:
         raise UrlError(f"{text!r}: expected stomp://host:port or stomp+ssl://host:port")
     if parts.username or parts.path.strip("/"):
-        raise UrlError(f"{text!r}: expected nothing but host and port; give login and passcode as options")
+        raise UrlError(f"{text!r}: expected only host and port; give login and passcode as options")
     if parts.query or parts.fragment:
         raise UrlError(
             f"{text!r}: options of one address are ignored; to set an option for all addresses, use ?nested.<option>="

@@ -132,7 +132,7 @@ class Link:
             self._wake()
         except Exception as problem:
             # A mistake of this package: waiting tasks must not wait forever.
-            self._failure = ClientError(f"the client broke: {problem!r}")
+            self._failure = ClientError(f"the client failed: {problem!r}")
             self._wake()
             raise
 
@@ -155,7 +155,7 @@ class Link:
         self.resent += again
         self._notice(
             f"{'' if is_first else 're'}connected to {connection.address}"
-            + (f", sending again what has no receipt: {again}" if again else "")
+            + (f", resending messages without a receipt: {again}" if again else "")
         )
         if not connection.is_open:  # between its CONNECTED and now
             self.lost(connection, "connection closed")
@@ -194,7 +194,7 @@ class Link:
     async def connected(self) -> Connection:
         """Wait for the connection and return it. Raises as ``wait``."""
         await self.wait(lambda: self.connection is not None)
-        assert self.connection is not None, "that was waited for"
+        assert self.connection is not None, "the wait ended with a connection"
         return self.connection
 
     async def _changed(self, timeout_seconds: float | None = None) -> None:

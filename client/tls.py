@@ -22,8 +22,8 @@ def tls_context(
     """Return a context for TLS 1.2 or later, to a server whose certificate is signed by an authority in ``ca_file``
     (default: those that the system trusts) and names the requested host.
 
-    ``certificate``: our own, PEM, with its ``key`` after it or in a separate file. Without ``checks_host`` any
-    certificate of these authorities is accepted, whatever host it names. Raises TlsError, naming the file.
+    ``certificate``: that of the client, PEM, with its ``key`` after it or in a separate file. Without ``checks_host``
+    any certificate of these authorities is accepted, whatever host it names. Raises TlsError, naming the file.
     """
     try:
         context = ssl.create_default_context(cafile=ca_file)

@@ -55,7 +55,7 @@ class Transaction:
         await self._link.wait(self._has_room)
         self._check()
         connection = self._link.connection
-        assert connection is not None, "that was waited for"
+        assert connection is not None, "the wait ended with a connection"
         self._begin_on(connection)
         message = self._numbering.message(destination, body, headers)
         self._messages.append(message)

@@ -133,13 +133,11 @@ def connector(uri: str) -> Connector:
     """Parse a connector's URI. Raises ValueError with the expected form."""
     parts = _split(uri, 'a URI like "stomp://127.0.0.1:61613"')
     if parts.scheme in LATER:
-        raise ValueError(f"{_EXPECTED_SCHEME}: {parts.scheme} comes with a later release")
+        raise ValueError(f"{_EXPECTED_SCHEME}: {parts.scheme} is not in this release")
     if parts.scheme not in SCHEMES:
         raise ValueError(_EXPECTED_SCHEME)
     if parts.path not in ("", "/") or parts.fragment:
-        raise ValueError(
-            'nothing but options behind the port, as "stomp://127.0.0.1:61613?wireFormat.maxFrameSize=1mb"'
-        )
+        raise ValueError('only options after the port, as "stomp://127.0.0.1:61613?wireFormat.maxFrameSize=1mb"')
     found = Connector(parts.scheme, _address(parts.netloc, f"{parts.scheme}://HOST:PORT"), ConnectorOptions())
     return replace(found, options=_options(parts.query, found.protocol, found.is_tls))
 
@@ -271,6 +269,7 @@ _OF_AMQP: Final = (AMQP, WEBSOCKET)
 # ActiveMQ sets a STOMP connector's limits equally through `wireFormat.` and `transport.`.
 _MAX_FRAME_SIZE: Final = Option("max_frame_size", _at_least_one(size))
 _MAX_DATA_LENGTH: Final = Option("max_data_length", _at_least_one(size), _OF_STOMP)
+_CONNECT_TIMEOUT: Final = Option("connect_attempt_timeout", _at_least_one(milliseconds))
 _INITIAL_DELAY: Final = Option("max_inactivity_duration_initial_delay", milliseconds, _OF_OPENWIRE)
 _NEED: Final = Option("client_auth", _client_auth("need"), (TLS,))
 _WANT: Final = Option("client_auth", _client_auth("want"), (TLS,))
@@ -281,7 +280,8 @@ OPTIONS: Final[dict[str, Option]] = {
     "transport.maxDataLength": _MAX_DATA_LENGTH,
     "transport.hbGracePeriodMultiplier": Option("hb_grace_period_multiplier", _multiplier, _OF_STOMP),
     "transport.defaultHeartBeat": Option("default_heart_beat", _heart_beat, _OF_STOMP),
-    "transport.connectAttemptTimeout": Option("connect_attempt_timeout", _at_least_one(milliseconds)),
+    "transport.connectAttemptTimeout": _CONNECT_TIMEOUT,
+    "wireFormat.connectAttemptTimeout": _CONNECT_TIMEOUT,
     "maximumConnections": Option("maximum_connections", _at_least_one(count)),
     "wireFormat.maxInactivityDuration": Option("max_inactivity_duration", milliseconds, _OF_OPENWIRE),
     "wireFormat.maxInactivityDurationInitalDelay": _INITIAL_DELAY,  # ActiveMQ's spelling
@@ -304,7 +304,7 @@ OPTIONS: Final[dict[str, Option]] = {
     "tls.ca": Option("ca", _path, (TLS,)),
 }
 
-#: Options of ActiveMQ that are valid here with one value only: the value, and the reason.
+#: Options of ActiveMQ that have no effect here: the values that are accepted, and the reason.
 ALWAYS: Final[dict[str, tuple[str, str]]] = {
     "wireFormat.maxFrameSizeEnabled": ("true", "a frame without an end takes all memory"),
     "wireFormat.tightEncodingEnabled": ("false", "messages are sent as they are in the journal, in loose encoding"),
@@ -314,7 +314,10 @@ ALWAYS: Final[dict[str, tuple[str, str]]] = {
     "wireFormat.tcpNoDelayEnabled": ("true", "all output of one turn is written at once"),
     "transport.tcpNoDelay": ("true", "all output of one turn is written at once"),
     "transport.keepAlive": ("true", "the system detects clients that vanished"),
-    "transport.useInactivityMonitor": ("true", "set wireFormat.maxInactivityDuration=0 to allow silence"),
+    "transport.useInactivityMonitor": (
+        "true",
+        "set wireFormat.maxInactivityDuration=0, or of AMQP wireFormat.idleTimeout=0, to allow silence",
+    ),
     "transport.verifyHostName": ("false", "a client's certificate is identified by its subject"),
     "rebalanceClusterClients": ("false", "only the master of a pair serves clients, so there is no choice"),
     "updateClusterClientsOnRemove": ("false", "clients need a broker's address most when it is away"),
@@ -322,8 +325,18 @@ ALWAYS: Final[dict[str, tuple[str, str]]] = {
         "mqtt-default-subscriptions",
         "queues of virtual topics are for STOMP and JMS clients; MQTT has shared subscriptions",
     ),
-    "transport.transformer": ("jms", "messages that jms would change or lose are stored whole, as native does"),
+    "transport.transformer": ("native or jms", "messages are stored whole, and other protocols get what jms makes"),
     "auditNetworkProducers": ("false", "there are no networks of brokers here"),
+}
+_CREDIT: Final = "a client that sends has credit for 500 messages"
+_TRACE: Final = "`tandemmq log-level` shows more while the broker runs"
+#: Options of ActiveMQ that are refused, and the reason.
+NEVER: Final[dict[str, str]] = {
+    "transport.producerCredit": _CREDIT,
+    "wireFormat.producerCredit": _CREDIT,
+    "transport.prefetch": "a client that receives grants its own credit",
+    "transport.trace": _TRACE,
+    "trace": _TRACE,
 }
 
 
@@ -332,9 +345,11 @@ def _options(query: str, protocol: str, is_tls: bool) -> ConnectorOptions:
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name in ALWAYS:
             only, reason = ALWAYS[name]
-            if value.lower() != only:
-                raise ValueError(f"{name}={only}, the only value here: {reason}")
+            if value.lower() not in only.split(" or "):
+                raise ValueError(f"{name}={only}, nothing else here: {reason}")
             continue
+        if name in NEVER:
+            raise ValueError(f"no {name}: {NEVER[name]}")
         option = OPTIONS.get(name)
         if option is None:
             near = get_close_matches(name, OPTIONS, 1)

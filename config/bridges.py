@@ -183,7 +183,7 @@ def _different(bridges: tuple[BridgeSettings, ...]) -> tuple[BridgeSettings, ...
         found = [getattr(each, what) for each in bridges]
         for each in found:
             if found.count(each) > 1:
-                raise ValueError(f"bridges of different names and client ids: {each!r} is there twice")
+                raise ValueError(f"bridges of different names and client ids: {each!r} occurs twice")
     return bridges
 
 

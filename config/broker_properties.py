@@ -14,7 +14,7 @@ from tandemmq.config.kahadb_property import Property, accepted, always, fixed, m
 _NETWORK: Final = "There are no networks of brokers: a pair or a set is one broker to its clients."
 _JMX: Final = "There is no JMX: use the admin server, `tandemmq` commands and metrics."
 _USAGE: Final = "There is one budget with shares; set broker.memory_limit."
-_PAIR: Final = "A standby waits for the lock in the same process, and takes over by itself."
+_PAIR: Final = "A standby waits for the lock in the same process, and takes over automatically."
 _JAVA: Final = "A Java object; no Java code runs here."
 _THREADS: Final = "There is one event loop; threads are not configurable."
 _TEMP: Final = "A temporary destination belongs to the connection that created it, and ends with it."
@@ -151,7 +151,9 @@ CONNECTOR: Final = _table(
         "updateClusterFilter": refused("One broker at a time is master: set broker.failover_uris."),
         "maximumProducersAllowedPerConnection": refused("The limit is 10,000 on one connection; there is no setting."),
         "maximumConsumersAllowedPerConnection": refused("The limit is 1,000 on one connection; there is no setting."),
-        "publishedAddressPolicy": refused("Set broker.failover_uris, which the broker sends to OpenWire clients."),
+        "publishedAddressPolicy": refused(
+            "Set broker.failover_uris, which the broker sends to clients of OpenWire and AMQP."
+        ),
         "warnOnRemoteClose": refused("A connection that breaks is one line in the log."),
         "displayStackTrace": never("An error gives the reason, but no internal details."),
         "taskRunnerFactory": refused(_THREADS),
@@ -166,10 +168,6 @@ SCHEMES: Final = {
     "udp": "There is no UDP: a lost datagram would be a lost message.",
     "multicast": "There is no multicast.",
     "peer": _NETWORK,
-    **dict.fromkeys(
-        ("amqp", "amqp+nio", "amqp+ssl", "amqp+nio+ssl"),
-        "Only parts of AMQP 1.0 are served: read amqp.md, then add the connector yourself.",
-    ),
     "http": "There is no OpenWire over HTTP; use tcp or ssl.",
     "https": "There is no OpenWire over HTTP; use ssl.",
 }

@@ -250,7 +250,7 @@ def different(entries: tuple[Subject, ...]) -> tuple[Subject, ...]:
     for entry in entries:
         if entry.subject in seen:
             kind, pattern = entry.subject
-            raise ValueError(f'one entry for each pattern, but {kind} = "{pattern}" is there twice')
+            raise ValueError(f'one entry for each pattern, but {kind} = "{pattern}" occurs twice')
         seen.add(entry.subject)
     return entries
 

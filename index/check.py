@@ -62,7 +62,7 @@ def check(directory: str, disk: Disk = os) -> Report:
             return report
         roots = decode_roots(read_slots(disk, opened[-1]))
         if not roots:
-            report.problem("no root slot is whole")
+            report.problem("no root slot is valid")
             return report
         root = roots[0]
         data = DataFile(disk, opened[-1], root.page_size, CACHE_PAGES)
@@ -86,12 +86,12 @@ def _inspect(report: Report, data: DataFile, roots: list[Root], slot: FreeSlot |
     reached, keys = _tree(report, data, root)
     report.keys = keys
     if keys != root.key_count:
-        report.problem(f"the root says {root.key_count} keys, the leaves hold {keys}")
+        report.problem(f"the root states {root.key_count} keys, the leaves hold {keys}")
     before: set[int] = set()
     if len(roots) > 1:
         before, _ = _tree(report, data, roots[1])
     else:
-        report.notes.append("one root slot is not whole")
+        report.notes.append("one root slot is invalid")
     if root.page_count == 0:
         return
     if slot is None or not is_list_of(slot, root):

@@ -20,7 +20,7 @@ CHUNK_BYTES = 1024 * 1024
 def copy(source_directory: str, target_directory: str, disk: Disk = os) -> bool:
     """Copy the newest root of a live index and all its pages. Return True when the copy is complete and durable.
 
-    Return False if the source has no whole root or a note of damage, or if the other broker published two checkpoints
+    Return False if the source has no valid root or a note of damage, or if the other broker published two checkpoints
     during the copy; a later call may succeed. The source is only read. Raises FileExistsError if the target has an
     index, IndexInUse if another process has locked the target, OSError if the disk fails.
     """

@@ -117,7 +117,7 @@ class Index:
             slots = read_slots(disk, opened[-1])
             roots = decode_roots(slots)
             if not roots:
-                raise IndexDamaged(f"{os.path.join(directory, DATA_NAME)} has no whole root")
+                raise IndexDamaged(f"{os.path.join(directory, DATA_NAME)} has no valid root")
             data = DataFile(disk, opened[-1], roots[0].page_size, cache_pages)
             opened.append(open_regular(disk, os.path.join(directory, FREE_NAME), os.O_RDWR | os.O_CREAT))
             disk.fsync(opened[-1])
@@ -282,7 +282,8 @@ class Index:
             self._data.forget()
 
     def _steps(self, changes: Iterable[tuple[bytes, bytes | None]], meta: bytes) -> Generator[None, None, None]:
-        # Before a page is written: a page that is free in our root may be in use in a root of another process.
+        # Before a page is written: a page that is free in this process's root may be in use in a root of another
+        # process.
         self._check_roots()  # prove: index-check-before-pages
         last = self._last
         generation = last.generation + 1

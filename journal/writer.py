@@ -143,7 +143,8 @@ class JournalWriter:
             self._write_end_marker()
 
     def check_fence(self) -> None:
-        """Raise Deposed if another broker made the next file, or if our file lost its name; checked in this order.
+        """Raise Deposed if another broker made the next file, or if this broker's file lost its name; checked in this
+        order.
 
         On return, batches that were synced before this call are confirmed; batches that were synced later are not.
         Raises JournalFailed if the result is unknown.
@@ -229,7 +230,7 @@ class JournalWriter:
         return Served(batches, steps, records, written, start, checked_at)
 
     def _judge(self, step: int, error: int, identity: Identity) -> None:
-        """Raise the error of a failed step of ``commit``, or Deposed if our file has been replaced."""
+        """Raise the error of a failed step of ``commit``, or Deposed if this broker's file has been replaced."""
         steps = self._steps
         assert steps is not None, "a step without the compiled module"
         if step == steps.WRITE:
@@ -315,7 +316,7 @@ class JournalWriter:
         if highest and highest[0] > following:
             self._depose(f"db-{highest[0]}.log exists")  # prove: rotation-second-listing
         # Reclaiming removes the first file of an epoch only after all files before it. So if a successor made files and
-        # removed them while this process was suspended, it removed ours too.
+        # removed them while this process was suspended, it removed this broker's file too.
         self._check_own_file()  # prove: rotation-own-file
 
     def close(self) -> None:

@@ -91,14 +91,15 @@ class LeasedLocker(Locker):
         return Proof(known_at_seconds, seconds)
 
     def _note_namesake(self, is_namesake: bool) -> None:
-        """Note a poll that found other brokers ahead of us. `is_namesake`: all of them have our own name."""
+        """Note a poll that found other brokers ahead of this one. `is_namesake`: all of them have this broker's
+        name."""
         self._has_met_others = self._has_met_others or not is_namesake
 
     def _refuse_namesake(self, namesake: Holder | None, *, has: str = "held", setting: str = "broker.name") -> None:
-        """Refuse to wait for a live broker with our own name: raise LockRefused at this poll or at the next one.
+        """Refuse to wait for a live broker with this broker's name: raise LockRefused at this poll or at the next one.
 
         `setting` is the setting that must differ between two brokers. The namesake is found only after some polls,
-        because a former, killed process of this broker has our name too. If no other broker was seen until then, the
+        because a former, killed process of this broker has the same name. If no other broker was seen until then, the
         next poll counts as the first one: its error ends the start of this broker.
         """
         if self._has_met_others or self._is_refused:

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from tandemmq.broker.protocols.encoded import NATIVE
 from tandemmq.pipeline import columns
 from tandemmq.pipeline.blocks import Block
 from tandemmq.pipeline.lockstep_frames import VERSION_MIN, Frames, read_frames
@@ -130,12 +131,15 @@ def _only_texts(bodies: pa.Array, is_text: np.ndarray) -> pa.Array:
 
 
 def _properties(block: Block, frames: Frames, fits: np.ndarray) -> Properties:
-    """Return the properties of the rows that have some. Rows with damaged properties do not fit."""
+    """Return the properties of the rows that have some. Rows with damaged properties, and encoded messages of AMQP, do
+    not fit."""
     found: Properties = {}
     starts, stops = frames.properties.spans
     for row in np.flatnonzero(fits & frames.properties.is_there).tolist():
         try:
-            found[row] = properties_of(decode_properties(block.buffer[starts[row] : stops[row]]))
+            decoded = decode_properties(block.buffer[starts[row] : stops[row]])
+            fits[row] = frames.kind[row] != BodyKind.BYTES or decoded.get(NATIVE) is not True
+            found[row] = properties_of(decoded)
         except RecordDamaged:
             fits[row] = False
     return found

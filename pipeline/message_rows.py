@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tandemmq.broker.core.numbers import java_text
+from tandemmq.broker.protocols.encoded import decoded, is_encoded
 from tandemmq.pipeline import record_rows
 from tandemmq.store.records import commands
 from tandemmq.store.records.commands import AddMessage, UpdateMessage
@@ -48,6 +49,8 @@ class MessageRows(record_rows.Rows):
         except RecordDamaged as error:
             self._refuse(offset, error)
             return (*head, *place, *_NO_MESSAGE, raw) if self._mode == record_rows.PERMISSIVE else None
+        if is_encoded(message):
+            message = decoded(message, is_quick=False) or message
         body = message.body
         return (
             *head,

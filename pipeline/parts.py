@@ -45,8 +45,8 @@ def record_batches_of(file: JournalFile, options: Options, names: Sequence[str])
     except FileNotFoundError as error:
         moved = _moved(file, options)
         gone = FileGone(
-            f"{file.path} was deleted after this read was planned, as a broker does with files that it needs no more: "
-            "read again, or archive instead of deleting (archive_data_logs)"
+            f"{file.path} was deleted after this read was planned, as a broker does with files that it no longer "
+            "needs: read again, or archive instead of deleting (archive_data_logs)"
         )
         if moved is None:
             raise gone from error

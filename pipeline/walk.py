@@ -158,7 +158,7 @@ def _rest(source: Opened, at: int, size: int, *, is_torn_possible: bool) -> Iter
         yield Stretch(at, at + END_RECORD_SIZE, columns.END)
         at += END_RECORD_SIZE
     elif is_torn_possible and (torn := _last_written(source, at, size)) > at:
-        yield Stretch(at, torn, columns.TORN, NO_RECORDS, None, "a write that was not finished, and never confirmed")
+        yield Stretch(at, torn, columns.TORN, NO_RECORDS, None, "an incomplete write, which was never confirmed")
         at = torn
     if at < size:
         yield Stretch(at, size, columns.PADDING)

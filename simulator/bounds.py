@@ -2,7 +2,7 @@
 
 take-over   a standby that has caught up replays at its promotion only what was written since, however much is stored
 journal     after a time without faults it takes 2 x the bytes needed in that time + 2 files, and those written in it
-lock        no broker is granted it while the proof of another one holds, unless a fault harmed the lock;
+lock        no broker is granted it while the proof of another one is valid, unless a fault harmed the lock;
             and no broker fences without a proof
 """
 

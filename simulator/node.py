@@ -219,7 +219,7 @@ class Node:
 
     async def finish(self) -> None:
         mastership = self.mastership
-        assert mastership is not None, "who hands over is one"
+        assert mastership is not None, "a broker that hands over has a mastership"
         store = mastership.store
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PENDING_SECONDS_MAX

@@ -306,7 +306,7 @@ def demand_safe(
     ``concerns``: the requirements to check; without LOCK if the lock is not a file in ``directory``.
     """
     if strange := sorted(set(ignored) - set(NAMES)):
-        raise UnsafeVolume(f"store.ignore_unsafe_volume: {strange[0]!r} is none of {', '.join(sorted(NAMES))}")
+        raise UnsafeVolume(f"store.ignore_unsafe_volume: {strange[0]!r} is not one of {', '.join(sorted(NAMES))}")
     mount = mount_under(directory, mountinfo)
     if mount is None:
         return []

@@ -296,6 +296,6 @@ def write_fully(disk: Writable, fd: int, data: Bytes, offset: int) -> None:
     while rest:
         written = disk.pwrite(fd, rest, offset)
         if written <= 0:
-            raise OSError(errno.EIO, f"the disk took no byte of {len(rest)} at offset {offset}")
+            raise OSError(errno.EIO, f"the disk accepted no byte of {len(rest)} at offset {offset}")
         rest = rest[written:]
         offset += written

@@ -1,4 +1,4 @@
-"""What all tests share: which of them run, by whom, and how long that takes."""
+"""Shared parts of all tests: the selection of tests, the workers that run them, and their expected duration."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _take_signals() -> None:
-    """As in a terminal. Who starts us with & in a script has us ignore Ctrl-C, others have us block signals; with us
-    all programs do so that tests start, tell to end, and wait for."""
+    """Handle signals as in a terminal. A script that starts pytest with & makes it ignore Ctrl-C, others block signals;
+    then all programs that tests start, stop and wait for would do so, too."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP})
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -244,7 +244,7 @@ def _longest_first(items: list[pytest.Item]) -> None:
 
 
 def _scope(nodeid: str) -> str:
-    """What one worker runs, without another one beside it."""
+    """Return the key of tests that one worker runs, without another one beside it."""
     together = TOGETHER if is_set(SERVICES) else ()
     return next((each for each in together if nodeid.startswith(each)), nodeid.rpartition("::")[0])
 

@@ -292,7 +292,8 @@ class EventRing:
                     raise NameInUse(self.name, sign, path)
                 if self._threads.monotonic() >= until:
                     raise OSError(
-                        errno.EWOULDBLOCK, f"locked by another of this name, silent for {LIFE_SECONDS_MAX:g} s"
+                        errno.EWOULDBLOCK,
+                        f"locked by another broker with this name, which has been silent for {LIFE_SECONDS_MAX:g} s",
                     )
                 self._threads.sleep(SIGN_SECONDS)
         except BaseException:

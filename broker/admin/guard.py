@@ -166,7 +166,7 @@ class Guard:
                 may_ask = caller.role >= Role.VIEWER or (request.path in SHORT and not is_wrong)
                 if not may_ask:  # prove: pages-are-for-viewers "not may_ask" -> "False"
                     if caller is not STRANGER:
-                        return answer({"error": f"{caller.name} has no role; this needs the role viewer"}, 403)
+                        return answer({"error": f"{caller.name} has no role; the role viewer is required"}, 403)
                     return self.unknown(request, "log in as a user with the role viewer, or send the admin token")
         return await handler(request)
 

@@ -106,7 +106,8 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
         _counter("demotions_total", "Demotions by cause.", labels=("trouble",)),
         _gauge(
             "last_takeover_seconds",
-            "Latest take-over: from the last sight of the lock in other hands until the ports answered.",
+            "Duration of the latest take-over: from the last time that another broker held the lock until the "
+            "ports answered.",
             "last_takeover_seconds",
         ),
     ),
@@ -120,15 +121,19 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
             "Predicted time from the death of the master until a broker serves.",
             "takeover.total_seconds",
         ),
-        _gauge("takeover_predicted_lock_seconds", "Part of it: the wait for the lock.", "takeover.lock_seconds"),
+        _gauge(
+            "takeover_predicted_lock_seconds",
+            "Part of the predicted time: the wait for the lock.",
+            "takeover.lock_seconds",
+        ),
         _gauge(
             "takeover_predicted_replay_seconds",
-            "Part of it: the fence and the replay of the journal.",
+            "Part of the predicted time: the fence and the replay of the journal.",
             "takeover.replay_seconds",
         ),
         _gauge(
             "takeover_predicted_load_seconds",
-            "Part of it: loading queues and subscriptions.",
+            "Part of the predicted time: loading queues and subscriptions.",
             "takeover.load_seconds",
         ),
         _gauge(

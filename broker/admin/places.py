@@ -36,7 +36,7 @@ TRUSTED_MAX: Final = 1_000
 WRITTEN_BYTES_MAX: Final = 64 << 20
 #: Limit of the time between two requests on one connection.
 IDLE_SECONDS_MAX: Final = 30.0
-#: A connection is closed for a new one of the same address only after this silence.
+#: A connection is closed to make room for a new one of the same address only after this silence.
 SILENT_SECONDS_MIN: Final = 0.25
 
 

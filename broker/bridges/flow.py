@@ -148,7 +148,8 @@ class Flow(InProcessClient):
         count = self._gathered(name)
         if count:
             log.warning(
-                "bridge %s: %s is not in its topics any more: %d messages that waited for the other broker are deleted",
+                "bridge %s: %s is no longer one of its topics: %d messages that waited for the other broker "
+                "are deleted",
                 self._name, name, count, extra=log_events.BRIDGE_TOPIC_ENDED,
             )  # fmt: skip
         try:

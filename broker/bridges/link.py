@@ -151,7 +151,8 @@ class Link:
         if not self._has_logged_circle:
             self._has_logged_circle = True
             log.warning(
-                "bridge %s: a message to %s came through a circle of bridges and is not forwarded; others are counted",
+                "bridge %s: a message to %s returned through a circle of bridges and is not forwarded; further "
+                "ones are only counted",
                 self.name, topic, extra=log_events.BRIDGE_CIRCLE,
             )  # fmt: skip
 

@@ -268,6 +268,6 @@ def refused_private(destination: Destination) -> ClientError:
     """Make the error of a client that names a queue of the broker's own."""
     return refusal(
         f"{destination} is the broker's own",
-        "The broker keeps its own state there. Messages for MQTT clients are sent to topics.",
+        "The broker stores its own state there. To reach MQTT clients, send to topics.",
         ErrorKind.SECURITY,
     )

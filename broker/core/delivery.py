@@ -321,6 +321,9 @@ class Subscription:
     def take_range(self, first: int, last: int) -> list[tuple[int, Entry]]:
         """Return the deliveries from ``first`` (0: the oldest) to ``last`` that wait for an acknowledgement, oldest
         first."""
+        if first == last:
+            entry = self.take_one(last)
+            return [] if entry is None else [(last, entry)]
         unacked = self.unacked
         covered = []
         for pair in unacked.items():

@@ -460,7 +460,7 @@ class Destinations:
         if not self._policies.of(destination).auto_create:
             raise refusal(
                 f"There is no destination {destination}",
-                "auto_create is off for it: a user with the right to create it must do so first.",
+                "auto_create is off for it: a user with the admin right must create it first.",
                 ErrorKind.DESTINATION,
             )
         self._check_quota(destination, user)
@@ -468,7 +468,9 @@ class Destinations:
     def _check_is_not_ours(self, destination: Destination) -> None:
         if destination == PENDING:
             raise refusal(
-                f"{destination} is the broker's own", "Messages wait there for their time.", ErrorKind.DESTINATION
+                f"{destination} is the broker's own",
+                "Scheduled messages wait there until they are due.",
+                ErrorKind.DESTINATION,
             )
 
     def _check_quota(self, destination: Destination, user: str | None) -> None:
@@ -494,7 +496,7 @@ class Destinations:
         memory = self.memory
         if not memory.has_room_for_state:
             raise refusal(
-                "Destinations, subscriptions and connections fill their memory",
+                "Destinations, subscriptions and connections use all of their memory",
                 f"memory_limit of the broker is {memory.limit} bytes.",
                 ErrorKind.RESOURCE,
             )

@@ -29,8 +29,8 @@ _WHOLE = re.compile(r"[ \t]*[+-]?[0-9]{1,20}[ \t]*")
 
 
 def property_text(value: PropertyValue) -> str:
-    """Return a property's value for protocols that have only texts; None is empty. Lists and maps, which a JMS client
-    may nest in a property, are written as Java's ``toString`` writes them."""
+    """Return a property's value for protocols that have only texts; None becomes an empty text. Lists and maps, which a
+    JMS client may nest in a property, are written as Java's ``toString`` writes them."""
     if isinstance(value, str):
         return value
     if value is None:

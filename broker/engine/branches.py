@@ -191,7 +191,7 @@ class Branches(Part):
         """Undo a refused prepare: the branch is its client's again, or is rolled back if the client left meanwhile."""
         owner, transaction = branch.origin, branch.transaction
         assert owner is not None, "prepared by a client"
-        assert transaction is not None, "what is not prepared is of this term"
+        assert transaction is not None, "an unprepared branch belongs to this term"
         branch.is_preparing = False
         branch.client = owner
         branch.routed = []
@@ -310,5 +310,5 @@ def _unprepared(branch: Branch) -> Transaction:
             ErrorKind.XA,
             xa_code=XAER_PROTO,
         )
-    assert branch.transaction is not None, "what is not prepared is of this term"
+    assert branch.transaction is not None, "an unprepared branch belongs to this term"
     return branch.transaction

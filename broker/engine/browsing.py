@@ -35,8 +35,8 @@ class Browsing(Part):
         self.show(subscription)
 
     def begin(self, subscription: Subscription, queues: Iterable[Queue]) -> Work[None]:
-        """Begin to show the messages of these queues to ``subscription``; of each queue, those that it has when its
-        turn comes."""
+        """Begin to show the messages of these queues to ``subscription``: of each queue, the messages that it holds
+        when the browser reaches it."""
         pace = Pace()
         browses: list[Browse] = []
         for queue in queues:
@@ -59,7 +59,7 @@ class Browsing(Part):
         kept = sum(min(queue.count, queue.share.not_persistent // ENTRY_OVERHEAD_BYTES) for queue in queues)
         if kept and holder.by_kind[Kind.STATE] + BROWSED_BYTES * kept > memory.held_max:
             raise refusal(
-                "Browsers fill the memory that is free",
+                "Browsers use all free memory",
                 f"memory_limit of the broker is {memory.limit} bytes.",
                 ErrorKind.RESOURCE,
             )

@@ -25,7 +25,7 @@ from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.ports import Callback, Notify
 from tandemmq.store.operations import AddMessage, Atomic, OrderKey, RemoveMessage
 from tandemmq.store.records.acknowledgements import AckType
-from tandemmq.store.records.altered import ORIGINAL_ID_PROPERTY, altered
+from tandemmq.store.records.altered import EXPIRATION_PROPERTY, ORIGINAL_ID_PROPERTY, altered
 from tandemmq.store.records.message import Destination, Message, PropertyValue
 from tandemmq.store.records.message_ids import broker_producer
 from tandemmq.store.records.properties import Long
@@ -33,7 +33,6 @@ from tandemmq.store.records.properties import Long
 log = logging.getLogger(__name__)
 
 CAUSE_PROPERTY = "dlqDeliveryFailureCause"
-EXPIRATION_PROPERTY = "originalExpiration"
 DELIVERY_MODE_PROPERTY = "originalDeliveryMode"
 # Maximum number of remembered dead letters of durable subscriptions: others that give up the same message make no more.
 BURIED_MAX = 100_000
@@ -62,7 +61,8 @@ class DeadLetters(Part):
 
     def send_to_dlq(self, queue: QueueBase, entry: Entry, cause: str, waiting: ReceiptDue | None = None) -> bool:
         """Make ``entry``, which is out of its queue, a dead letter, or remove it if the policy keeps none. Return
-        whether ``waiting`` is called when the store has done so: it has nothing to do for a message it never had."""
+        whether ``waiting`` will be called when the store is done: there is nothing to store for a message that the
+        store does not have."""
         return self._send_to_dlq(queue, entry, cause, waiting, is_expired=False)
 
     def expire(self, queue: QueueBase, entry: Entry, waiting: ReceiptDue | None = None) -> bool:
@@ -324,7 +324,7 @@ class Expiring(Part):
             try:
                 stored += self._expire(queue, entry)
             except Exception:  # no client caused it: the others continue
-                log.exception("%s: clearing away what has expired %s", queue.destination, ERROR_OF_BROKER)
+                log.exception("%s: removing expired messages %s", queue.destination, ERROR_OF_BROKER)
         if queue.expired:
             queues[queue] = None
         elif count:

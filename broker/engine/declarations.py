@@ -78,7 +78,7 @@ class Declarations(Part):
         """Charge the bytes of a Hold to its client. ClientError if the memory for state is full."""
         if not self._memory.has_room_for_state:
             raise refusal(
-                "Destinations, subscriptions and connections fill their memory",
+                "Destinations, subscriptions and connections use all of their memory",
                 f"memory_limit of the broker is {self._memory.limit} bytes.",
                 ErrorKind.RESOURCE,
             )
@@ -92,7 +92,7 @@ class Declarations(Part):
                 raise refusal(f"More than {PRODUCERS_MAX} producers on a connection", kind=ErrorKind.RESOURCE)
             if client.holder.by_kind[Kind.STATE] > self._memory.held_max:
                 raise refusal(
-                    "Producers fill the memory that is free",
+                    "Producers use all free memory",
                     f"memory_limit of the broker is {self._memory.limit} bytes.",
                     ErrorKind.RESOURCE,
                 )
@@ -217,7 +217,7 @@ class IdleDestinations(Part):
         self._idle: dict[Destination, tuple[int, int]] = {}
 
     def tick(self, now: int) -> Work[None]:
-        """Delete what was unused for long enough."""
+        """Delete the destinations that were unused for long enough."""
         if not self._is_asked_for:
             return
         pace = Pace()

@@ -41,7 +41,7 @@ class Preparing:
         self._deliver = deliver
         self._dispatch = dispatch
         self._waiting: dict[Outlet, deque[Delivery]] = {}
-        self._under_way: set[Outlet] = set()  # of those that wait: the first is being prepared
+        self._under_way: set[Outlet] = set()  # outlets whose first waiting delivery is being prepared
         self.on_space: Callable[[Outlet], None] = lambda outlet: None
 
     def begin(self, prepare: Callable[[], None], delivery: Delivery) -> None:
@@ -87,7 +87,7 @@ class Preparing:
             _release(delivery)
 
     def end(self) -> None:
-        """Drop all that waits: nothing more is delivered."""
+        """Drop all waiting deliveries: nothing more is delivered."""
         self._waiting.clear()
         self._under_way.clear()
 
@@ -141,7 +141,8 @@ class Preparing:
 
 
 def _hold(delivery: Delivery) -> None:
-    """Count it as not sent, and its message as held: the topic or queue that it came from may have released it."""
+    """Count the delivery as not sent, and its message as held: the topic or queue that it came from may have released
+    it."""
     subscription, _, entry = delivery
     subscription.unsent += 1  # until its session gets it: if that never happens, ``Subscriber.close`` reads it
     subscription.outlet.holder.memory.take(entry.message, entry.weight)

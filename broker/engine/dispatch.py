@@ -186,7 +186,7 @@ class Dispatcher(Part):
                 if self._give_out(queue):
                     self._rounds.ask(queue)
             except Exception:  # the others are dispatched all the same
-                log.exception("%s: giving out what it holds %s", queue.destination, ERROR_OF_BROKER)
+                log.exception("%s: delivering its messages %s", queue.destination, ERROR_OF_BROKER)
             given = 1 + queue.dispatched - dispatched
             is_assigned = isinstance(queue, Queue) and queue.assignment is not None
             if pace.is_over(given) if is_assigned else pace.is_full(given):

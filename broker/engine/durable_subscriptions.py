@@ -138,7 +138,7 @@ class DurableSubscriptions(Part):
         memory = self._memory
         if parts and memory.by_kind[Kind.STATE] + parts * PART_BYTES > memory.free_for_destinations:
             raise refusal(
-                f"Durable subscription {durable.name} takes more memory than there is",
+                f"Durable subscription {durable.name} needs more memory than is free",
                 f"memory_limit of the broker is {memory.limit} bytes.",
                 ErrorKind.RESOURCE,
             )

@@ -196,7 +196,7 @@ class InProcessClient:
     def deliver(
         self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
     ) -> Callable[[], None] | None:
-        assert subscription_id == BROWSED, "who subscribes to anything else overrides this"
+        assert subscription_id == BROWSED, "a client with other subscriptions overrides this method"
         self._shown.append(message)
         self._tag = tag
         if len(self._shown) == BATCH_MAX:

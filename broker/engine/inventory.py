@@ -271,7 +271,7 @@ def _slow(subscription: Subscription) -> str | None:
     if not subscription.is_pull and subscription.credit <= 0 and not subscription.withheld:
         return f"it acknowledges too slowly: {len(subscription.unacked)} deliveries of its prefetch are open"
     if not subscription.outlet.is_writable:
-        return "its socket takes nothing: it reads too slowly"
+        return "its connection accepts no more bytes: it reads too slowly"
     return None
 
 

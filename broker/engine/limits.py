@@ -87,15 +87,15 @@ def memory_full(message: Message, target: Target, memory: Memory) -> MustWait | 
     destination = target.destination
     for share in (target.share,) if isinstance(target, Queue) else target.shares:
         if share.limit and share.used >= share.limit:
-            reason = f"Messages of {destination} fill its memory"
+            reason = f"Messages of {destination} use all of its memory"
             limit = f"memory_limit is {share.limit} bytes there"
         elif share.not_persistent + message.size > memory.free_for_destinations:
-            reason = f"Non-persistent messages of {destination} fill the memory that is free"
+            reason = f"Non-persistent messages of {destination} use all free memory"
             limit = f"memory_limit of the broker is {memory.limit} bytes, of which {memory.used} are used"
         else:
             continue
         if message.size > memory.limit:
-            reason = f"A message of {message.size} bytes that is not persistent never has room in {destination}"
+            reason = f"A non-persistent message of {message.size} bytes is larger than the memory of {destination}"
             log.warning("%s: memory_limit of the broker is %d bytes", reason, memory.limit)
             advice = f"memory_limit of the broker is {memory.limit} bytes. Send it with persistent:true."
             raise refusal(reason, advice, ErrorKind.RESOURCE)
@@ -182,7 +182,7 @@ class StoredBytes:
         if not self.has_room(user, size, limits):
             raise refusal(
                 f"Messages of user {user} take {self.used(user)} bytes in the store",
-                f"user_stored_bytes_max is {self._most}: a message of {size} bytes has no room. Send it when consumers "
-                "have taken some, or delete some.",
+                f"user_stored_bytes_max is {self._most}: a message of {size} bytes does not fit. Send it after "
+                "consumers have taken some, or delete some.",
                 ErrorKind.RESOURCE,
             )

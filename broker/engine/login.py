@@ -259,8 +259,9 @@ class Login(Part):
             is_anothers = self._connection_owners.is_refused(id, principal.owner, _address_of(client))
         if is_anothers or is_of_numbered(id):
             raise ClientError(
-                f"Connection {id} belongs to another user, or to a program of other users elsewhere",
-                "Only its own user takes over a connection. A program adds users from the address of its others only.",
+                f"Connection {id} belongs to another user, or to a program of other users at another address",
+                "Only its own user can take over a connection. A program can get a new user only from an "
+                "address of its other users.",
                 kind=ErrorKind.SECURITY,
             )
 

@@ -30,7 +30,7 @@ from tandemmq.store.records.frames import is_long_text, written
 from tandemmq.store.records.utf import QUICK_WRITTEN_BYTES_MAX
 
 # Memory for converting a long text for Java, as a multiple of its length: the text, its Java encoding, and the frame of
-# that. It is 3, or 4 if all characters take 6 bytes in Java's encoding and 4 in ours.
+# that. It is 3, or 4 if all characters take 6 bytes in Java's encoding and 4 in UTF-8.
 WRITTEN_SIZES: Final = 3.5
 
 

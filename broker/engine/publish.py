@@ -170,7 +170,7 @@ class Sender(Part):
         if message.destination == PENDING:
             raise refusal(
                 f"{PENDING} is the broker's own",
-                "Messages wait there for their time: send to where they belong, with AMQ_SCHEDULED_DELAY.",
+                "Scheduled messages wait there: send to their destination, with AMQ_SCHEDULED_DELAY.",
                 ErrorKind.DESTINATION,
             )
         if client.is_acting or not may_be_scheduled(message):

@@ -132,8 +132,8 @@ class Router(Part):
         destination = message.destination
         if forwards >= FORWARDS_MAX:
             raise refusal(
-                f"{destination} is the end of {FORWARDS_MAX} virtual destinations that send on to each other",
-                "See [[virtual_destinations]] of the broker: they may lead in a circle.",
+                f"{destination} is reached through {FORWARDS_MAX} virtual destinations that forward to each other",
+                "See [[virtual_destinations]] of the broker: they may form a circle.",
                 ErrorKind.DESTINATION,
             )
         # The size of a due message was checked when it came.
@@ -184,7 +184,7 @@ class Router(Part):
 
     def targets(self, client: Client, message: Message) -> Iterator[Target]:
         """Return the targets of a message at once and without copies: expensive selectors are not evaluated, and
-        targets that only these select are left out."""
+        targets that only these select are omitted."""
         destination = message.destination
         for part in (destination,) if destination == PENDING else names.split(destination):
             if part == PENDING:
@@ -246,7 +246,7 @@ class Router(Part):
         return target
 
     def open(self, client: Client, destination: Destination) -> None:
-        """Begin the destinations that a new producer names. ClientError if it may not send there."""
+        """Create the destinations that a new producer names. ClientError if it may not send there."""
         for part in names.split(destination):
             self.check_may_send(client, part)
             self._destinations.route(part, client.principal.owner)
@@ -345,7 +345,7 @@ class Router(Part):
 
 
 def _bytes_of(destination: Destination) -> int:
-    """The memory that one remembered destination takes for a client, in bytes."""
+    """Return the memory that one remembered destination takes for a client, in bytes."""
     return SENDER_BYTES + TEXT_BYTES * len(destination.name)
 
 
@@ -355,5 +355,5 @@ def _is_plain(policy: DestinationPolicy) -> bool:
         policy.max_message_size is None
         and not policy.ttl_ceiling
         and not policy.zero_expiration_override
-        and not policy.gc_inactive_destinations  # a queue that is about to end has to be named to stay
+        and not policy.gc_inactive_destinations  # a use keeps an inactive queue from its deletion
     )

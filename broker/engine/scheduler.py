@@ -162,8 +162,8 @@ class Scheduler:
         schedule.check_copies(len(names.split(message.destination)), self._repeat_max)
         if self.count >= PENDING_MESSAGES_MAX:
             raise refusal(
-                f"{self.count} messages wait for their time already",
-                "No more are taken until some of them were sent, or removed.",
+                f"{self.count} scheduled messages are waiting already",
+                "No more are accepted until some are sent or removed.",
                 ErrorKind.RESOURCE,
             )
         time = schedule.first(self._clock(), self._zone)
@@ -308,7 +308,7 @@ class Scheduler:
             schedule = None
         try:
             if waiting.original_destination is None:
-                log.error("%s waits for nothing: it names no destination, and is removed", due.job)
+                log.error("%s is removed, because it names no destination", due.job)
                 self._append(self._removal(found))
             else:
                 yield from self._send(found, due, schedule, now, acting, pace)
@@ -369,9 +369,11 @@ class Scheduler:
             # prove: schedules-outlast-a-moment "REFUSED_MS" -> "0"
             if has_more and now - max(due.time, self._since) < REFUSED_MS:
                 raise
-            cause = f"not sent when its time came, {_end_of(waiting, schedule)}: "
+            cause = f"not sent when it was due, {_end_of(waiting, schedule)}: "
             # Other users may read the letter: the log says what its user may not do, and where.
-            shown = cause + "its user is unknown, or has no right to write to all that it reaches. See the log."
+            shown = (
+                cause + "its user is unknown, or has no write right on all destinations that it reaches. See the log."
+            )
             place = self._sender.bury_due(due.user, message, shown, parts[:1])  # prove: refused-when-due-is-kept
             text = f"scheduled message {due.job} for {message.destination}: {cause}{error.message}"
             if place is None:

@@ -112,7 +112,7 @@ class _Line:
             return
         except Exception:
             slices.under_way -= 1
-            log.exception("work that was under way %s", ERROR_OF_BROKER)
+            log.exception("work in progress %s", ERROR_OF_BROKER)
             return
         if slices.is_over:
             return

@@ -25,7 +25,7 @@ from tandemmq.store.records.message import Destination
 
 log = logging.getLogger(__name__)
 
-# (client, consumer, error, ends_connection): ends a consumer, or the connection that it is on. ``error`` says why.
+# (client, consumer, error, ends_connection): ends a consumer, or the connection that it is on. ``error`` shows why.
 AbortConsumer = Callable[[Client, Subscription, ClientError, bool], None]
 
 # Cost of checking a consumer, in items of a step.
@@ -141,7 +141,7 @@ class SlowConsumers:
             log.warning("%s (%s, %s)", text, name_of(client), client.connection.peer, extra=log_events.CONSUMER_CUT_OFF)
             error = ClientError(
                 text,
-                "What it did not acknowledge goes to others (slow_consumer_strategy).",
+                "Its unacknowledged messages go to other consumers (slow_consumer_strategy).",
                 is_fatal=strategy.abort_connection,
                 kind=ErrorKind.RESOURCE,
             )

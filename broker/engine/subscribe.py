@@ -47,7 +47,7 @@ OWN_SUBSCRIPTIONS = 2
 # all of it. So its next consumer gets at first twice as many messages as the last one kept, but at least so many.
 FIRST_DELIVERIES_MIN: Final = 8
 # After each such time it gets FIRST_DELIVERIES_MIN more, until it has its prefetch. The number must not grow with time:
-# a busy client takes longer for its message the more it gets, and would get still more meanwhile.
+# a busy client needs longer for each message the more it gets, and would then get even more.
 WITHHELD_SECONDS: Final = 0.02
 # Patterns that are compared with a name in the time of an item of a step.
 _MATCHED = 8
@@ -81,7 +81,7 @@ class Subscriber(Part):
         memory = client.holder.memory
         if client.holder.by_kind[Kind.STATE] > memory.held_max:
             raise refusal(
-                "Subscriptions fill the memory that is free",
+                "Subscriptions use all free memory",
                 f"memory_limit of the broker is {memory.limit} bytes.",
                 ErrorKind.RESOURCE,
             )
@@ -95,7 +95,7 @@ class Subscriber(Part):
             if part.is_topic != parts[0].is_topic:
                 raise refusal(
                     f"{command.destination} names queues and topics",
-                    "A consumer has the one or the other.",
+                    "A consumer has either queues or topics.",
                     ErrorKind.DESTINATION,
                 )
             self._check_may_read(client, part)  # prove: reading-needs-the-right
@@ -363,8 +363,8 @@ class Subscriber(Part):
     def _prefetch(
         self, client: Client, command: Subscribe, destination: Destination, **kind: bool
     ) -> Callable[[], int]:
-        """Return a function for the present prefetch by the policies: at most the limit of a client; a client that
-        bounds itself gets what it requests. 0, one message for each Pull, is for clients that can pull."""
+        """Return a function for the present prefetch by the policies, at most the limit of a client. A client that
+        limits itself gets the prefetch that it requests. 0, one message for each Pull, is for clients that can pull."""
         own = command.prefetch if client.holder.is_bounded else None
         if own is not None:
             return lambda: own

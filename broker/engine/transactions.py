@@ -135,7 +135,7 @@ class Transactions(Part):
                 branches[command.transaction] = Branch(command.xa, client, self._new(client, command.transaction))
         elif command.transaction in client.transactions:
             if not client.session.survives_errors:
-                raise refusal(f"Transaction {command.transaction!r} was begun already")
+                raise refusal(f"Transaction {command.transaction!r} has already begun")
         else:
             self._check_quota(client)
             transaction = client.transactions[command.transaction] = self._new(client, command.transaction)

@@ -1,7 +1,7 @@
 """The thread that alone touches the lock: it polls, keeps alive, announces and releases.
 
 A volume or a database that hangs blocks only this thread, and a busy event loop does not delay a keep-alive. Futures
-return the results of requests. What the thread detects by itself, it reports on the loop.
+return the results of requests. The thread reports what it detects on the loop.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class LockThread:
     # ---- from other threads
 
     def acquire(self, hands_off_seconds: float, on_lost: Callable[[LockLost], None]) -> Future[bool]:
-        """Wait for the lock. True: it is ours, and kept alive from now on. False: ``stop_waiting`` was called.
+        """Wait for the lock. True: this broker has it, and keep-alives begin. False: ``stop_waiting`` was called.
 
         During the first ``hands_off_seconds`` this broker does not try to take the lock, unless another one has taken
         it. Raises what the locker raises at its first poll. ``on_lost`` is called on the loop when a lock taken by this
@@ -86,7 +86,7 @@ class LockThread:
         self._stop_waiting.set()
 
     def announce(self, epoch: int, admin: str | None) -> None:
-        """Write our epoch and admin URL into the lock, as soon as the lock answers."""
+        """Write the epoch and the admin URL into the lock, as soon as the lock answers."""
         self._request(lambda: self._announce(epoch, admin))
 
     @property

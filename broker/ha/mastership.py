@@ -1,8 +1,8 @@
-"""Lock, then store, then listeners; lock lost: stop at once, then stand by again, in the same process.
+"""Lock, then store, then listeners; lock lost: stop at once, then become a standby again, in the same process.
 
     starting -> standing by -> (lock) -> promoting -> (fence, replay, header, ports) -> master
     master -> (a trouble) -> demoted -> (a pause) -> starting
-    master -> (a handover) -> handing over -> starting; the lock is left to the others for a while
+    master -> (a handover) -> handing over -> starting; this broker does not take the lock for a while
     any -> (stop requested) -> ended; a master hands over first
 
 The phases, and the effect of each kind of failure in each phase, are tables in broker.ha.states; each wait and its
@@ -53,7 +53,7 @@ FOLLOW_INTERVAL_SECONDS = 0.1
 # Pause after a demotion or a failed promotion, for the other broker: longer each time, with jitter.
 BACK_OFF_SECONDS_MIN = 0.2
 BACK_OFF_SECONDS_MAX = 10.0
-# A free lock is taken within this time; only after it this broker reports that it stands by.
+# A free lock is taken within this time; only after it this broker reports that it is a standby.
 FIRST_POLL_SECONDS = 0.05
 # Interval at which signs of life are checked.
 POLL_SECONDS = 0.5
@@ -157,7 +157,7 @@ class Mastership:
             self.standby.halt()
 
     async def handover(self) -> HandedOver:
-        """Make another broker master, as a planned stop does, and stand by. Returns when the lock is free.
+        """Make another broker master, as a planned stop does, and become a standby. Returns when the lock is free.
 
         Confirmed operations are written and checkpointed before. For ``hands_off_seconds`` the lock is left to the
         others; if none takes it, this broker does again. Raises NotMaster, or the trouble that prevents the handover.
@@ -171,7 +171,7 @@ class Mastership:
         return await asked
 
     async def run(self) -> None:
-        """Stand by, be master, stand by again, until ``stop``. Raises what the operator must repair
+        """Run as standby, then as master, then as standby again, until ``stop``. Raises what the operator must repair
         (broker.ha.states)."""
         self._loop = asyncio.get_running_loop()
         await self._service.bind()
@@ -216,21 +216,21 @@ class Mastership:
         self.store = self.standby = None
         if not await self._in_time(Wait.DROP, life.has_ended.wait()):
             log.error(
-                "a call hangs in the volume: when it comes back, what is open is closed, and not before",
+                "a call to the volume hangs: open files are closed only when it returns",
                 extra=log_events.VOLUME_HANGS,
             )
         releasing = asyncio.wrap_future(lock.release())
         if not await self._in_time(Wait.RELEASE, releasing):
             self._overdue = releasing
             log.error(
-                "%s does not answer: it is released when it does, or when this process ends",
+                "%s does not answer: the lock is released when it answers, or when this process ends",
                 self._locker.where,
                 extra=log_events.LOCK_NOT_RELEASED,
             )
             self._record("lock-not-released")
 
     async def _answer(self, error: Exception) -> None:
-        """Do what the table says; raises ``error`` if the answer is to end."""
+        """Apply the answer of the table; raises ``error`` if the answer is to end."""
         if self._is_the_end(error):
             raise error
         if self.phase is not Phase.DEMOTED:
@@ -274,7 +274,7 @@ class Mastership:
     # ---- standing by
 
     async def _stand_by(self, lock: LockThread, life: VolumeThread, standby: AnyStandby) -> bool:
-        """Follow the journal until the lock is ours (True) or a stop is requested (False)."""
+        """Follow the journal until this broker has the lock (True) or a stop is requested (False)."""
         started = self._locker.clock.now()
         hands_off, self._hands_off = self._hands_off, 0.0
         acquiring = asyncio.wrap_future(lock.acquire(hands_off, partial(self._on_lost, life)))
@@ -383,8 +383,8 @@ class Mastership:
             )
 
         promoting = life.do(promote, close_by=lambda store: store.drop, seen_alive=standby.seen_busy)
-        # A broker that has the lock and makes no progress keeps all others from being master: the volume may hang here
-        # alone.
+        # A broker that has the lock and makes no progress prevents all others from becoming master, although the volume
+        # may hang only here.
         store = await self._within(Wait.PROMOTE, promoting, life.seen_alive, StorageHung)
         self.epoch = store.epoch
         self._record(
@@ -396,7 +396,8 @@ class Mastership:
         return store
 
     async def _be_master(self, life: VolumeThread, store: AnyStore) -> float:
-        """Serve until all but the lock is handed over. Return when the handover began. Raises what is lost before."""
+        """Serve until all but the lock is handed over. Return when the handover began. Raises the error if the lock or
+        the store is lost before."""
         self._handover = asyncio.get_running_loop().create_future()
         try:
             await self._serve(store)
@@ -413,14 +414,14 @@ class Mastership:
                     await self._service.abort()  # not by a task: it must close the connections in this turn of the loop
             except TimeoutError:
                 log.error("the clients were not disconnected in time")
-            self._answer_handovers(NotMaster(f"the handover came to nothing: {error}"))
+            self._answer_handovers(NotMaster(f"the handover failed: {error}"))
             raise
         finally:
             self._handover = None
 
     async def _serve(self, store: AnyStore) -> None:
         assert self._lock is not None, "a master has a lock"
-        # Not waited for: clients wait, and a lock that is slow to take our name is still ours.
+        # Not awaited: clients wait, and the lock is held even if it accepts the name late.
         self._lock.announce(store.epoch, self._locker.request.holder.admin)
         serving = asyncio.ensure_future(self._service.serve(store))
         if not await self._in_time(Wait.SERVE, serving):
@@ -436,7 +437,8 @@ class Mastership:
         )
 
     async def _until_over(self, store: AnyStore, asked: asyncio.Future[None]) -> None:
-        """Serve until a handover or a stop is requested, and a checkpoint is made; raises what is lost before."""
+        """Serve until a handover or a stop is requested, and a checkpoint is made. Raises the error if the lock or the
+        store is lost before."""
 
         async def serve() -> None:
             await self._unless_stopped(asked)
@@ -473,7 +475,7 @@ class Mastership:
             self._move(Event.STOP_ASKED, reason)
         else:
             self._hands_off = self._hands_off_seconds
-            self._move(Event.LET_GO, f"{reason}; the lock is left to the others for {self._hands_off:g} s")
+            self._move(Event.LET_GO, f"{reason}; this broker does not take the lock for {self._hands_off:g} s")
 
     def _answer_handovers(self, outcome: HandedOver | NotMaster) -> None:
         asking, self._asking = self._asking, []
@@ -562,7 +564,7 @@ class Mastership:
             self._service.cut()
             lock.release()
             self._record("cut", reason=str(reason))
-            log.error("%s: its clients are cut off and the lock is released", reason, extra=log_events.LOOP_HUNG)
+            log.error("%s: its clients are disconnected and the lock is released", reason, extra=log_events.LOOP_HUNG)
             self._call_soon(partial(self._on_lost, life, reason))
 
         def silence_seconds_max() -> float:

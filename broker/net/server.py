@@ -314,7 +314,9 @@ class Server:
             is_fit = is_there and (candidate.connector is connector or not is_connector_full)
             if is_fit and now - candidate.accepted >= SILENT_SECONDS_MIN:
                 assert self._outbox is not None, "it listens"
-                text = f"{candidate.connection!r} has been silent since it was accepted: closed for a new one"
+                text = (
+                    f"{candidate.connection!r} has been silent since it was accepted: closed to make room for a new one"
+                )
                 self._outbox.limited.warning(connector.name, "silent", text, log_events.TOO_MANY_CONNECTIONS)
                 candidate.connection.abort()
                 return None

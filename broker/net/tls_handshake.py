@@ -239,7 +239,7 @@ class Handshake(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         plain = self._socket
-        assert plain is not None, "who sends something is connected"
+        assert plain is not None, "a peer that sends is connected"
         is_in_line = bool(self._waiting)
         self._waiting += self._buffer[:nbytes]
         self._buffer = bytearray()

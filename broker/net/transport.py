@@ -775,9 +775,7 @@ class Connection:
     def end_input(self) -> None:
         """Close the connection because of its incomplete frame. Called by UnfinishedInput."""
         self.log_fault("rest of a frame", f"{self}: disconnected: other clients waited for the rest of its frame")
-        self._fail(
-            "Frames that are not whole fill their memory", f"This one was not whole within {FRAME_SECONDS_MAX:g} s."
-        )
+        self._fail("Incomplete frames use all of their memory", f"It was not complete within {FRAME_SECONDS_MAX:g} s.")
 
     def end_congestion(self) -> None:
         """Resume reading after congestion. Called by Outbox.resume_reading."""

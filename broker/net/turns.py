@@ -100,7 +100,7 @@ class Turns:
             self._told = now
             kinds = ", ".join(dict.fromkeys(type(each).__name__ for each in what)) or "nothing whole"
             log.warning(
-                "the event loop was busy for %.0f ms with what %s sent: %s",
+                "the event loop was busy for %.0f ms with input from %s: %s",
                 seconds * 1000,
                 who,
                 kinds,

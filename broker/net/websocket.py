@@ -210,7 +210,7 @@ class WebSocket(asyncio.Protocol):
         self._cut = chosen.cut
         self._count()
         below = self._below
-        assert below is not None, "who sends something is connected"
+        assert below is not None, "a peer that sends is connected"
         below.write(accepted(request, protocol))
         self.connection.set_protocol(chosen.make_session(self.connection.id), chosen.limits)
         self.is_open = True
@@ -238,8 +238,8 @@ class WebSocket(asyncio.Protocol):
 
     def _handshake_timeout(self) -> None:
         seconds = self._options.handshake_seconds_max
-        self._log_refused("late", f"its request was not whole within {seconds:g} s")
-        self._hang_up(Refusal(HTTPStatus.REQUEST_TIMEOUT, f"A request is whole within {seconds:g} s.").answer)
+        self._log_refused("late", f"its request was not complete within {seconds:g} s")
+        self._hang_up(Refusal(HTTPStatus.REQUEST_TIMEOUT, f"A request must be complete within {seconds:g} s.").answer)
 
     def _log_refused(self, kind: str, why: str) -> None:
         text = f"connector {self._name}: no WebSocket with {self._peer}: {why}"

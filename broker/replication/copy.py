@@ -50,7 +50,7 @@ BULK_PREPARER = "replica-bulk"
 
 
 class Forked(Exception):
-    """The master's journal differs from ours before a point that is final: a node violated the rules."""
+    """The master's journal differs from this node's before a point that is final: a node violated the rules."""
 
 
 class Gap(Exception):

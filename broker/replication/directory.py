@@ -42,7 +42,7 @@ LIST_SECONDS_MAX: Final = 10.0
 #: A session without contact for its own length is replaced by a new one. For each further session the time doubles, up
 #: to this.
 PATIENCE_SECONDS_MAX: Final = 60.0
-#: A directory with more members, or with a larger entry, is not ours.
+#: A directory with more members, or with a larger entry, is not one of TandemMQ.
 ENTRIES_MAX: Final = 64
 ENTRY_BYTES_MAX: Final = 64 << 10
 
@@ -79,15 +79,15 @@ class Directory(Protocol):
         published again automatically."""
 
     def entries(self) -> tuple[Entry, ...]:
-        """Return the entries known now, ours included, by store id; while the directory cannot be reached, those known
-        last."""
+        """Return the entries known now, that of this node included, by store id; while the directory cannot be reached,
+        those known last."""
 
     @property
     def problem(self) -> str | None:
         """Reason for which the directory cannot be reached now, for the operator; None: it can."""
 
     def end(self) -> None:
-        """Remove our entry if possible, and stop watching. ``on_change`` is not called afterwards."""
+        """Remove this node's entry if possible, and stop watching. ``on_change`` is not called afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class ZooKeeperDirectory:
         self._session.close()
 
     def _turn(self) -> str | None:
-        """Read everything, and write our own entry if it is missing or wrong. Return the problem, if any."""
+        """Read everything, and write this node's entry if it is missing or wrong. Return the problem, if any."""
         self._session.connect(CONNECT_SECONDS_MAX)
         self._timeout_seconds = round(self._session.timeout_seconds, 3)
         found = self._list()
@@ -243,8 +243,8 @@ class ZooKeeperDirectory:
         self._call("ensure_path", self._place.nodes)
 
     def _write(self, own: Entry, found: _Found | None) -> str | None:
-        """Write our own entry if it is missing or old. The next turn reads and compares what is written now: the watch
-        wakes us."""
+        """Write this node's entry if it is missing or old. The next turn reads and compares what is written now: the
+        watch wakes us."""
         from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
         path, content = f"{self._place.nodes}/{own.store}", encode(own, self._nonce)

@@ -109,7 +109,7 @@ class Follower:
             state.promise_epoch(message.epoch, None)  # prove: epoch-is-promised-before-its-first-byte
         if copy.is_forked(message.common, self.final):
             raise Forked(
-                f"db-{message.common[0]}.log parts from the master's at {message.common[1]}, before {self.final}"
+                f"db-{message.common[0]}.log differs from the master's from {message.common[1]}, before {self.final}"
             )
         # A node that has all it acknowledged is ahead of a master that lost some of it.
         # prove: ahead-is-not-restored "copy.position[1:]" -> "message.common"
@@ -181,7 +181,7 @@ class Follower:
             try:
                 self._copy.write(message.file, message.offset, message.data, message.end, message.length)
             except Gap as error:
-                self.leave(f"bytes that do not follow: {error}")
+                self.leave(f"bytes after a gap: {error}")
 
     def file_sealed(self, link: Link, message: Sealed | Skipped) -> None:
         if self._is_of_master(link, message.epoch):
@@ -190,7 +190,7 @@ class Follower:
             try:
                 copy.sealed(message.file, message.end if isinstance(message, Sealed) else None)
             except Gap as error:
-                self.leave(f"bytes that do not follow: {error}")
+                self.leave(f"bytes after a gap: {error}")
                 return
             if copy.lacking:  # its files count for nothing yet
                 link.send(Have(message.epoch, *NOWHERE, "memory", self._free_bytes()))

@@ -39,7 +39,7 @@ DATA_BYTES_MAX: Final = FRAME_BYTES_MAX - _TYPE_BYTES - _BYTES_HEAD.size
 
 
 class FrameError(Exception):
-    """A peer sent an invalid frame; the message says why. The stream cannot be used from there on."""
+    """A peer sent an invalid frame; the message shows why. The stream cannot be used from there on."""
 
 
 #: Values of keys that an older version does not send.

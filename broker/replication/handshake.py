@@ -187,11 +187,11 @@ class Handshake:
         """Return why these two members cannot be linked, whatever the token; None: they can."""
         mine = self._hello
         if theirs.protocol != PROTOCOL:
-            return f"protocol {theirs.protocol} is not spoken here, but {PROTOCOL}"
+            return f"protocol {theirs.protocol} is not supported here, only {PROTOCOL}"
         if theirs.broker != mine.broker:
             return f"this is broker {mine.broker!r}, not {theirs.broker!r}"
         if theirs.store == mine.store:  # prove: own-store-is-refused
-            return f"both have store {mine.store}: one directory is a copy of the other, or the address leads back"
+            return f"both have store {mine.store}: one is a copy of the other, or the address leads back here"
         if theirs.set is not None and mine.set is not None and theirs.set != mine.set:  # prove: other-set-is-refused
             return f"this store belongs to set {mine.set}, not {theirs.set}"
         return None

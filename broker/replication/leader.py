@@ -213,7 +213,7 @@ class Leader:
             self.resign(term)
         elif any(now - since > 2 * self._timeout for since in self._promised_elsewhere.values()):
             # The voter cannot follow this epoch any more: only a later epoch brings it back.
-            log.warning("a voter was promised a later epoch: the set chooses anew")
+            log.warning("a voter promised a later epoch: the set elects again")
             self._promised_elsewhere.clear()
             self._on_yield()
 

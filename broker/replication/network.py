@@ -36,8 +36,8 @@ class Link(ABC):
     """A connection to a member, also before its handshake and after its end. Frames arrive in order, or the link ends.
     The network's thread, except where noted.
 
-    ``target``: the store that was dialed; None: the peer dialed us. ``peer``: address of the peer. ``member`` is set
-    when the link is up. ``ended_by``: why it ended; any thread.
+    ``target``: the store that was dialed; None: the peer dialed this node. ``peer``: address of the peer. ``member`` is
+    set when the link is up. ``ended_by``: why it ended; any thread.
     """
 
     member: Member
@@ -156,7 +156,7 @@ class Network(ABC, Generic[L]):
 
     @abstractmethod
     def dial(self, addresses: Mapping[str, str]) -> None:
-        """Keep one link of ours to each of these, store id -> "host:port", and end links to others. Replaces the former
+        """Keep one dialed link to each of these, store id -> "host:port", and end links to others. Replaces the former
         addresses. A link that ended is dialed again automatically, after a pause that grows."""
 
     @abstractmethod
@@ -176,7 +176,7 @@ class Network(ABC, Generic[L]):
             target = self._targets.pop(store)
             for link in (target.attempt, target.link):
                 if link is not None:
-                    self._finish(link, "it is not to be dialed any more")
+                    self._finish(link, "it is no longer dialed")
         for store, address in addresses.items():
             former = self._targets.get(store)
             if former is not None and former.address == address:
@@ -268,7 +268,7 @@ class Network(ABC, Generic[L]):
 
     def _shake_hands(self, link: L, message: Message) -> None:
         handshake = link.handshake
-        assert handshake is not None, "who greets has one"
+        assert handshake is not None, "a link that sends a greeting has a handshake"
         for answer in handshake.receive(message):
             link.send(answer)
         if handshake.refused is not None:

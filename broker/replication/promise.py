@@ -272,7 +272,7 @@ def encode_slot(promise: Promise, sequence: int) -> bytes:
         raise PromiseTooLong(f"a promise of {len(content)} bytes; {JSON_BYTES_MAX} fit into a slot")
     checked = (_HEAD.pack(sequence, len(content)) + content).ljust(SLOT_BYTES - _CHECKED_AT, b"\0")
     slot = MAGIC + _CHECKSUM.pack(zlib.crc32(checked)) + checked
-    assert decode_slot(slot) == (sequence, promise), "what is written can be read"
+    assert decode_slot(slot) == (sequence, promise), "a written slot can be decoded"
     return slot
 
 

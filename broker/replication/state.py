@@ -334,7 +334,9 @@ class NodeState:
         if standing.damage is not None and has_lost_power:
             # Of written batches that were not synced, a later one may be on the disk without an earlier one, but only
             # in the last file: each file is synced before the next is begun.
-            log.warning("not all was on the disk at the power loss: %s; what follows it is removed", standing.damage)
+            log.warning(
+                "some bytes were not on the disk at the power loss: %s; all after them are removed", standing.damage
+            )
             self.copy.end_tail()
             standing = self.copy.scan()
         self.end_founding()
@@ -342,7 +344,9 @@ class NodeState:
         if standing.position == BEFORE_ALL and promise.set is not None and promise.founding is None:
             # A header was on this disk: what it confirmed since is lost.
             self.set_whole(False)  # prove: missing-copy-is-not-whole
-            self.say_problem(f"nothing is left of the journal of set {promise.set}: it is fetched from another node")
+            self.say_problem(
+                f"all files are missing of the journal of set {promise.set}: it is fetched from another node"
+            )
         if standing.damage is not None:
             self.set_whole(False)
             self.say_problem(f"the copy of the journal is damaged, and is fetched again: {standing.damage}")

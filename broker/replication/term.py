@@ -33,7 +33,7 @@ LEASE: Final = 0.9
 #: A master that waits for followers calls ``alive`` at this interval.
 PATIENCE_SECONDS: Final = 0.1
 LINEAGE_MAX: Final = 1_000
-DEPOSED: Final = "this node leads no more"
+DEPOSED: Final = "this node no longer leads"
 
 
 class Term:
@@ -297,7 +297,7 @@ class Term:
             self._after_change()
 
     def settle(self, place: Place, *, must_be_final: bool, alive: Callable[[], object]) -> None:
-        """Wait until all up to there is confirmed, or final. Raises Deposed, and NoProof without a lease."""
+        """Wait until everything up to there is confirmed, or final. Raises Deposed, and NoProof without a lease."""
         while True:
             with self._guard:
                 if self.is_over:  # prove: deposed-confirms-nothing
@@ -351,7 +351,7 @@ class Term:
         self.end()
 
     def depose(self) -> None:
-        """Confirm nothing any more once this has returned. Any thread."""
+        """Stop confirming: after the return nothing is confirmed. Any thread."""
         with self._guard:
             self.is_over = True
         self._changed.set()

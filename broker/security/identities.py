@@ -28,7 +28,7 @@ REMEMBERED_MAX: Final = 10_000
 def unknown_user(user: str | None) -> ClientError:
     """Return the error for an action whose user does not exist."""
     text = "The action has no user, and anonymous clients are not permitted"
-    return refusal(text if user is None else f"There is no user {user} any more", kind=ErrorKind.SECURITY)
+    return refusal(text if user is None else f"User {user} no longer exists", kind=ErrorKind.SECURITY)
 
 
 class Directory(Protocol):

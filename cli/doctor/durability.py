@@ -113,7 +113,7 @@ def judge_syncs(taken: Sequence[float], kind: str, device: Device | None) -> Fin
     elif device is not None and device.is_rotational:
         least, why = (
             SPINNING_SECONDS_MIN,
-            "sooner than a disk can turn, unless a controller with a battery, or a hypervisor, answers",
+            "sooner than a disk can rotate, unless a controller with a battery, or a hypervisor, answers",
         )
     elif device is not None and not device.has_write_cache:
         least, why = 0.0, ""  # without a write cache, a write is durable at once

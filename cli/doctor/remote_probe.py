@@ -166,7 +166,7 @@ def listen(directory: str, host: str, port: int, on_listening: Callable[[int], N
         try:
             wire, address = listener.accept()
         except TimeoutError as error:
-            raise NoRemoteProbe(f"no examiner came within {LISTEN_SECONDS_MAX:g} seconds") from error
+            raise NoRemoteProbe(f"no other host connected within {LISTEN_SECONDS_MAX:g} seconds") from error
     wire.settimeout(LISTEN_SECONDS_MAX)
     serve(wire, directory)
     return str(address[0])

@@ -178,7 +178,7 @@ def _zookeeper(options: ReplicationSettings, broker: str) -> tuple[Finding, Sequ
         granted = session.timeout_seconds
         entries = _entries(session, place)
     except LockRefused as error:
-        return fail(f"{error}: is zk_password the one of the other nodes?"), ()
+        return fail(f"{error}: is zk_password the same on the other nodes?"), ()
     except LockUnavailable as error:
         return fail(str(error)), ()
     finally:

@@ -93,7 +93,7 @@ def _listen(directory: str, host: str, port: int, as_json: bool) -> None:
         click.echo(hint, err=as_json)
 
     examiner = listen(directory, host, port, say)
-    tell(as_json, {"examiner": examiner}, f"examined together with {examiner}; the report is there")
+    tell(as_json, {"examiner": examiner}, f"checked together with {examiner}; the report is on that host")
 
 
 def _progress(name: str) -> None:

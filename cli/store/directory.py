@@ -82,7 +82,8 @@ def demand_names(directory: str) -> None:
 
 
 def known_files(directory: str) -> EpochHistory:
-    """Return the headers of a journal. Ends the command when it has none of ours: a broker must take it over first."""
+    """Return the headers of a journal. Ends the command when it has no header of TandemMQ: a broker must take it over
+    first."""
     demand_journal(directory)
     epoch_history = read_headers(JournalFiles(directory))
     if not epoch_history.headers:

@@ -113,7 +113,7 @@ def import_(
             raise click.UsageError("--data DIR, the target directory, is missing (--dry-run only reads)")
         if os.path.exists(data) and os.path.samefile(source, data):
             raise click.UsageError("source and target are the same directory")
-        demand_unheld(source, "stop it first, or import a copy; --dry-run may look at it as it is")
+        demand_unheld(source, "stop it first, or import a copy; --dry-run can read it in use")
         settings = None if config is None else load_settings(config)
         os.makedirs(data, 0o700, exist_ok=True)
         known = None if settings is None else settings.store.journal_max_file_length
@@ -132,7 +132,7 @@ def _look(source: str, scratch: str, as_json: bool) -> None:
     with failures_told():
         found = survey(source, scratch, is_live=holder is not None, progress=progress)
     if holder is not None:
-        found.notes.append(f"in use by {holder}: what it has not settled yet is left out")
+        found.notes.append(f"in use by {holder}: what it has not settled yet is omitted")
     if as_json:
         click.echo(json.dumps(_survey_as_json(found)))
     else:
@@ -171,9 +171,9 @@ def _print_survey(found: Survey) -> None:
             held.append("acknowledgements of what is in " + ", ".join(f"db-{file}.log" for file in share.pins))
         click.echo(f"db-{share.file}.log, {share.bytes} bytes: {'; '.join(held) or 'nothing that is needed'}")
     click.echo(f"{found.bytes} bytes of journal; compaction would free up to {found.bytes_freed_by_compaction} of them")
-    say_each("will be left aside: ", found.transactions)
+    say_each("will not be copied: ", found.transactions)
     for place, count in found.scheduled.items():
-        click.echo(f"will be left aside: {count} scheduled messages in {place}")
+        click.echo(f"will not be copied: {count} scheduled messages in {place}")
     say_each("note: ", found.notes)
 
 
@@ -194,7 +194,7 @@ def export(directory: str, target: str, destination: str | None, scratch: str | 
     demand_journal(directory)
     demand_unheld(directory, "stop it first, or export a copy")
     if os.path.isdir(target) and os.listdir(target):
-        raise click.UsageError(f"{target} is not empty: an export begins a fresh directory")
+        raise click.UsageError(f"{target} is not empty: an export needs an empty directory")
     os.makedirs(target, 0o700, exist_ok=True)
     with (
         failures_told(),
@@ -240,7 +240,7 @@ def _show(carried: Carried, notes: list[str], as_json: bool) -> None:
             for side, sum in (("source", source), ("target", carried.target.get(name)))
         ),
     )
-    say_each("left aside: ", (*done.left_aside, *notes))
+    say_each("not copied: ", (*done.left_aside, *notes))
     say_each("DIFFERENT: ", carried.differences)
     click.echo(
         f"{'NOT proved' if carried.differences else 'proved'}: {done.copied} messages copied, "
@@ -282,7 +282,7 @@ def handback(
     settings = None if config is None else load_settings(config)
     with failures_told(), tempfile.TemporaryDirectory(prefix="tandemmq-handback-", dir=scratch) as temporary:
         if dry_run:
-            demand_unheld(directory, "stop it first, or look at a copy")
+            demand_unheld(directory, "stop it first, or use a copy")
             report = rehearse(directory, temporary)
         else:
             with locked(directory, "store handback", settings) as has_proof:

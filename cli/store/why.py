@@ -159,13 +159,15 @@ def _print_file(file: FileWhy, notes: list[str]) -> None:
     for destination, number in sorted(file.acknowledgements.items()):
         click.echo(f"  has {counted(number, 'acknowledgement')} of {destination}")
     if file.pins:
-        click.echo(f"  holds down what died in {names(file.pins)}: without it that would come back")
+        click.echo(
+            f"  has acknowledgements and deletions for {names(file.pins)}: without them, messages there would return"
+        )
     if file.pinned_by:
-        click.echo(f"  keeps {names(file.pinned_by)}, where stands what died here")
+        click.echo(f"  keeps {names(file.pinned_by)}, which have acknowledgements and deletions for this file")
     if file.fences_before:
-        click.echo(f"  is the fence of a promotion: goes after {counted(len(file.fences_before), 'older file')}")
+        click.echo(f"  is the fence of a promotion: removed after {counted(len(file.fences_before), 'older file')}")
     if file.roots and file.roots != [file.file]:
-        click.echo(f"  goes when {names(file.roots)} are emptied")
+        click.echo(f"  can be removed when {names(file.roots)} are empty")
     click.echo(f"  => {file.action}")
     say_each("note: ", notes, is_error=True)
 

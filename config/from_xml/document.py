@@ -104,7 +104,7 @@ class _Reader(ContentHandler):
     def startElementNS(self, name: tuple[str | None, str], qname: str | None, attrs: Any) -> None:
         line = self._locator.getLineNumber()
         if len(self._open) == DEPTH_MAX:
-            raise UnreadableXml(f"line {line}: more than {DEPTH_MAX} elements in one another")
+            raise UnreadableXml(f"line {line}: more than {DEPTH_MAX} nested elements")
         plain = _plain(name)
         path = plain
         if self._open:

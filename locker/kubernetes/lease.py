@@ -208,7 +208,8 @@ class KubernetesLeaseLocker(LeasedLocker):
         return True
 
     def _wait_behind(self, lease: Lease) -> None:
-        """Note that another broker holds the Lease. Raises LockRefused if that is a live broker with our own name."""
+        """Note that another broker holds the Lease. Raises LockRefused if that is a live broker with this broker's
+        name."""
         holder = holder_in(lease)
         is_namesake = holder is not None and holder.name == self.request.holder.name
         self._note_namesake(is_namesake)

@@ -177,7 +177,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Address of a database, its time limits, and the name of our connections in the lists of the server."""
+    """Address of a database, its time limits, and the name of this broker's connections in the lists of the server."""
 
     url: URL = field(repr=False)
     dialect: Dialect

@@ -136,12 +136,12 @@ def run(
                     failures += 1
                     if failures >= FAILURES_MAX:
                         raise
-                    report(f"again, as this failed: {cause(error)}")
+                    report(f"again, because this failed: {cause(error)}")
                 else:
                     if every is None:
                         break
                     if not is_told:
-                        report(f"looking again every {every:g} s, until SIGTERM or Ctrl-C")
+                        report(f"repeated every {every:g} s, until SIGTERM or Ctrl-C")
                         is_told = True
                 pause(RETRY_SECONDS if every is None else every)
             missing = _missing(spark, sources, lake, progress.lost)

@@ -186,10 +186,10 @@ def findings(
         if not is_timed:
             continue
         if cut.before is None:
-            lines.append(f"{where}no time is shown before that moment: the journal at hand begins later.")
+            lines.append(f"{where}no time is shown before that moment: the available journal begins later.")
         elif cut.behind is None:
             lines.append(
-                f"{where}no time is shown behind that moment, the last is {_exact(cut.before)}: all that was read."
+                f"{where}no time is shown after that moment, the last is {_exact(cut.before)}: all that was read."
             )
         else:
             lines.append(

@@ -152,7 +152,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     finally:
         records.unpersist()
     causes = head(by_cause(letters), "Causes", "fingerprint pattern letters there destinations first last")
-    origins = head(by_destination(letters), "Where they came from", "original_destination dlq letters there causes")
+    origins = head(by_destination(letters), "Original destinations", "original_destination dlq letters there causes")
     counted = only_row(letters.agg(F.count("*"), F.count_if("is_there"), F.countDistinct("fingerprint")))
     most = [(str(row[1]), row[2]) for row in causes.rows if isinstance(row[2], int)]
     bars = [(str(row[0] or row[1]), row[2]) for row in origins.rows[:20] if isinstance(row[2], int)]
@@ -161,7 +161,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
         "dlq",
         (*findings(counted[0], counted[1], counted[2], most), *gaps.remarks(left_out, UNCERTAIN)),
         (causes, origins),
-        (Bars("Dead letters by where they came from", "letters", bars),),
+        (Bars("Dead letters by original destination", "letters", bars),),
         is_clean=counted[1] == 0 and left_out.is_certain,
         written=results.written,
         reached=sources.reached,

@@ -145,7 +145,7 @@ def findings(kinds: dict[str, tuple[int, int, int]], undecided: int = 0) -> tupl
     """Return the findings of each kind: (groups, copies beyond the first, their bytes). ``undecided``: messages of
     transactions that have no outcome in the files read."""
     found = [
-        f"{kinds[kind][0]:,} {text}: {kinds[kind][1]:,} more than there should be, {size(kinds[kind][2])} of bodies."
+        f"{kinds[kind][0]:,} {text}: {kinds[kind][1]:,} more than expected, {size(kinds[kind][2])} of bodies."
         for kind, text in _SAID.items()
         if kind in kinds
     ]

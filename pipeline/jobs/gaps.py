@@ -184,7 +184,7 @@ def _sentences(files: ByStore, what: str) -> list[str]:
         said = what.format(them="it" if is_one else "them")
         lines.append(f"{store}: {named(numbers)} {'is' if is_one else 'are'} {said}")
     if len(files) > STORES_LISTED:
-        lines.append(f"The same holds of {len(files) - STORES_LISTED:,} more stores.")
+        lines.append(f"The same applies to {len(files) - STORES_LISTED:,} more stores.")
     return lines
 
 

@@ -278,7 +278,7 @@ def remarks(unmatched: int, unbounded: int, *, has_marks: bool, is_tail_read: bo
             f"{unmatched:,} acknowledgements are of messages that are in none of these files: they have no latency."
         )
     if unbounded:
-        lines.append(f"{unbounded:,} acknowledgements have no clock behind them: their latency is not counted.")
+        lines.append(f"{unbounded:,} acknowledgements have no clock mark after them: their latency is not counted.")
     if not has_marks:
         lines.append(
             "No clock is marked in these journals (ActiveMQ's, or clock_mark_interval = 0): acknowledgements are timed "

@@ -3,8 +3,8 @@
     sources -> selection (Parquet: each message, and why it is sent or not) -> plan (Parquet: messages in slices)
             -> tasks, each with a client, send slices -> ledger
 
-If the plan exists, a run with the same ``out`` continues the replay from the plan, and does not need the sources any
-more. docs/pipeline.md states the conditions of exactly-once sending.
+If the plan exists, a run with the same ``out`` continues the replay from the plan, and no longer needs the sources.
+docs/pipeline.md states the conditions of exactly-once sending.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def run(
     ledger = Ledger(Path(out) / STATE)
     if target is None:
         if ledger.run() is not None:
-            raise ValueError(f"{out} holds a replay that was begun: a dry run wants a directory of its own")
+            raise ValueError(f"{out} holds a replay that was begun: a dry run needs its own directory")
         return dry_summary(_selected(spark, _fixed(spark, sources), out, request), out, rate)
     with ledger.alone():
         begun = _begun(ledger, sources, request, target)

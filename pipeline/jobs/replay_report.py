@@ -52,7 +52,7 @@ def dry_summary(chosen: DataFrame, out: str, rate: float | None) -> Summary:
 # Reasons why selected messages were not sent.
 _FAILED: Final = {
     selection.IN_DOUBT: "of transactions that have no outcome in what was read",
-    selection.UNSENDABLE: "with a body or a destination that STOMP has no way to send",
+    selection.UNSENDABLE: "with a body or a destination that STOMP cannot send",
     selection.UNREADABLE: "that cannot be read",
     selection.WITHOUT_BODY: "without a body in this Parquet",
     selection.DAMAGED: "damaged places of the journal, with unknown content",
@@ -63,7 +63,7 @@ _EXCLUDED: Final = {
     selection.ACKNOWLEDGED: "that were acknowledged",
     selection.ROLLED_BACK: "that were rolled back",
     selection.PRIVATE: "that the broker keeps for itself, of MQTT sessions and bridges",
-    selection.SCHEDULED: "that wait for their time in the broker's own queue",
+    selection.SCHEDULED: "that wait in the broker's own queue until they are due",
 }
 
 

@@ -137,4 +137,4 @@ def _map(content: bytes) -> tuple[str, bytes]:
                 return name, body
         except (ValueError, Unencodable):
             continue
-    raise Unsendable("no form in which STOMP sends a map keeps what this one holds")
+    raise Unsendable("STOMP cannot express all values of this map")

@@ -314,7 +314,7 @@ class Compaction:
         return sum(map(len, payloads))
 
     def _plain(self, record: bytes, operation: PendingOperation) -> bytes:
-        """Return the operation's command without hints after it, its message in our version."""
+        """Return the operation's command without hints after it, its message in TandemMQ's OpenWire version."""
         command = commands.decode(record)
         assert isinstance(command, commands.AddMessage | commands.RemoveMessage), "a transaction adds and removes"
         if isinstance(command, commands.AddMessage):

@@ -78,7 +78,7 @@ class Sealed(Protocol):
         ...
 
     def mend(self, damaged: Damaged) -> Sequence[Repaired]:
-        """Write the damaged ranges of which there is a good copy; durable on return. Return these ranges. Raises
+        """Repair the damaged ranges of which there is a good copy; durable on return. Return these ranges. Raises
         OSError."""
         ...
 

@@ -226,7 +226,7 @@ def _topics(contents: Contents) -> list[tuple[Destination, list[OwnerState]]]:
 
 
 def _judge(contents: Contents, rehearsal: Rehearsal, report: Report) -> None:
-    """Report, after all corrections, where ActiveMQ's messages or their order differ from ours."""
+    """Report, after all corrections, where ActiveMQ's messages or their order differ from TandemMQ's."""
     for owner in contents.owners():
         there = rehearsal.owner(owner)
         if there is None or there.count != owner.count:

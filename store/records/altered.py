@@ -19,6 +19,8 @@ from tandemmq.store.records.properties import encode_properties, without
 
 # Property of a copy with its own id: the id of the original message.
 ORIGINAL_ID_PROPERTY = "originalMessageId"
+# Property of a dead letter: the expiration of the original message.
+EXPIRATION_PROPERTY = "originalExpiration"
 
 _DELIVERY = struct.Struct(">?qb")
 _HEAD = struct.Struct(">iB5x")
@@ -71,6 +73,7 @@ def altered(
         original_destination=original_destination,
     )
     copy.broker_sequence = message.broker_sequence if broker_sequence is None else broker_sequence
+    copy.text_view = message.text_view if copy.message_id == message.message_id else None
     copy.sender = message.sender  # prove: copies-count-for-the-sender
     if isinstance(message, OpenedMessage):
         is_copy = not (message_id or broker_sequence or type or properties_added or properties_removed or is_original)
@@ -140,6 +143,9 @@ class PartMessage(OpenedMessage):
     @property
     def marshalled_properties(self) -> bytes:
         return self.whole.marshalled_properties
+
+    def has_property(self, entry: bytes) -> bool:
+        return self.whole.has_property(entry)
 
     @property
     def deflated(self) -> bytes:

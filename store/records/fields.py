@@ -89,6 +89,7 @@ def read_fields(
         message.original_destination = None
         sequence, message.broker_sequence = loose.PAIR.unpack_from(data, broker_sequence_at - 8)
         message.message_id = f"{producer}:{sequence}"
+        message.text_view = None
     else:
         producer, destination_at, transaction_at, original_at, message_id_at, broker_sequence_at = _read_head(
             message, data, version
@@ -180,11 +181,13 @@ def _read_head(message: Message, data: bytes, version: int) -> tuple[str | None,
         broker_sequence_at = producer_at + len(prefix) + 8
         sequence, message.broker_sequence = loose.PAIR.unpack_from(data, broker_sequence_at - 8)
         message_id: str | None = f"{producer}:{sequence}"
+        message.text_view = None
         if message_id_at == transaction_at + 2 and destination is not None:
             head = data[PRODUCER_AT : broker_sequence_at - 8]
             remember(_heads, head, (destination, producer), len(head))
     else:
         message_id, stop = loose.read_message_id(data, message_id_at, version)
+        message.text_view = loose.read_text_view(data, message_id_at) if version >= 10 else None
         broker_sequence_at = stop - 8
         if message_id is not None:
             (message.broker_sequence,) = loose.I64.unpack_from(data, broker_sequence_at)

@@ -133,6 +133,12 @@ class OpenedMessage(Message):
         start = loose.skip_blob(self.raw, self._content_at)
         return loose.read_blob(self.raw, start)[0] or b""
 
+    def has_property(self, entry: bytes) -> bool:
+        """Return whether the encoded properties have these bytes of a name and its value. They are not decoded: a text
+        with these bytes counts, too."""
+        start = loose.skip_blob(self.raw, self._content_at)
+        return self.raw.find(entry, start, loose.skip_blob(self.raw, start)) >= 0
+
     @property
     def deflated(self) -> bytes:
         """Compressed body as its producer sent it. It is a zlib stream, if it is valid."""

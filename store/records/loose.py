@@ -296,6 +296,11 @@ def read_message_id(data: bytes, position: int, version: int = OPENWIRE_VERSION)
     return producer_key(text), position + 1 + PAIR.size
 
 
+def read_text_view(data: bytes, position: int) -> str | None:
+    """Return the text of a MessageId, which is that of a client that did not make the rest of it."""
+    return read_string(data, position + 2)[0] if data[position] else None
+
+
 def read_transaction_id(data: bytes, position: int) -> tuple[TransactionId | None, int]:
     if not data[position]:
         return None, position + 1

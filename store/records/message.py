@@ -80,6 +80,7 @@ class Message:
 
     body             UTF-8 for TEXT, the bytes for BYTES, the unchanged OpenWire content for all other kinds
     message_id       producer key ``<connection id>:<session>:<producer>:<sequence>`` of KahaDB
+    text_view        id that the client gave the message (AMQP), which JMS clients see; None: they see ``message_id``
     properties       None if there are none, which saves the memory of a dict
     raw              the OpenWire frame (loose, version 11) if the message has one
     broker_sequence  number that the broker assigned when it accepted the message (0: none); clients send it back
@@ -110,6 +111,7 @@ class Message:
         "reply_to",
         "sender",
         "shared_body",
+        "text_view",
         "timestamp",
         "type",
         "user_id",
@@ -156,6 +158,7 @@ class Message:
         self.original_destination = original_destination
         self._raw = raw
         self.broker_sequence = 0
+        self.text_view: str | None = None
         self.holders = 0
         self.held_bytes = 0
         self.shared_body: SharedBody | None = None
@@ -200,6 +203,8 @@ class Message:
             size += len(self.group_id)
         if self.user_id is not None:
             size += len(self.user_id)
+        if self.text_view is not None:
+            size += len(self.text_view)
         properties = self._properties
         if properties:
             size += PROPERTY_BYTES * len(properties)
@@ -233,6 +238,7 @@ HEADER = (
     "priority",
     "redelivery_counter",
     "reply_to",
+    "text_view",
     "timestamp",
     "type",
     "user_id",

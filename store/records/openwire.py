@@ -52,6 +52,7 @@ def encode_message(message: Message) -> bytes:
     if message.raw:
         return message.raw
     producer, sequence, foreign = loose.split_key(message.message_id)
+    text = message.text_view if foreign is None else foreign
     kind = message.body_kind
     body = message.body
     extra = _NULL
@@ -82,7 +83,7 @@ def encode_message(message: Message) -> bytes:
             _NULL,
             _NULL if original is None else loose.destination(original),
             b"\1\x6e",
-            _NULL if foreign is None else loose.string(foreign),
+            _NULL if text is None else loose.string(text),
             producer,
             _IDS.pack(sequence, message.broker_sequence or sequence),
             _NULL if group is None else loose.string(group),

@@ -69,6 +69,9 @@ class Char(str):
 
 # Map with one integer only, as in each message of an MQTT client -> its encoding
 _single_integers: dict[tuple[str, int], bytes] = {}
+# Names of a few properties that are all true, as in each message of an AMQP client -> their encoding
+_flags: dict[tuple[str, ...], bytes] = {}
+_FLAGS_MAX = 4
 
 
 def encode_properties(properties: dict[str, Any]) -> bytes:
@@ -77,6 +80,13 @@ def encode_properties(properties: dict[str, Any]) -> bytes:
         for one in properties.items():
             if type(one[1]) is int:  # not bool: True equals 1 as a key of the cache
                 return _single_integers.get(one) or remember(_single_integers, one, _encoded(properties), len(one[0]))
+    if len(properties) <= _FLAGS_MAX:
+        for value in properties.values():
+            if value is not True:
+                break
+        else:
+            names = tuple(properties)
+            return _flags.get(names) or remember(_flags, names, _encoded(properties), sum(map(len, names)))
     return _encoded(properties)
 
 
@@ -100,6 +110,22 @@ def decode_properties(data: bytes) -> dict[str, Any]:
     if position != len(data):
         raise RecordDamaged("bytes follow the properties")
     return found
+
+
+def encode_entry(name: str, value: Any) -> bytes:
+    """Encode a name and its value as they are in a map. Raises Unencodable, as ``encode_properties``."""
+    return encode_properties({name: value})[_I32.size :]
+
+
+def encode_stream(values: Collection[Any]) -> bytes:
+    """Encode the body of a stream message. Raises Unencodable for a value without a Java type, or out of range."""
+    parts: list[bytes] = []
+    try:
+        for each in values:
+            _write_value(parts, each, 0)
+    except struct.error as error:
+        raise Unencodable(f"a value is out of range: {error}") from None
+    return b"".join(parts)
 
 
 def decode_stream(data: bytes) -> list[Any]:

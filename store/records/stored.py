@@ -58,6 +58,7 @@ def _encode_plain(message: Message, transaction: TransactionId | None) -> bytes 
         or message.group_id is not None
         or message.group_sequence
         or message.user_id is not None
+        or message.text_view is not None
         or message.original_destination is not None
         or message.redelivery_counter
     ):

@@ -6,7 +6,7 @@ transaction that several stores have prepared is ended in all of them, with the 
 txStore is fenced first, then the directories are listed, for two reasons:
 
 - Before a master uses a new store, it makes the store's journal, writes to txStore, and checks the fence. If this check
-  found no fence of ours, our listing was later, and has found the new store.
+  found no fence of this promotion, this promotion's listing was later, and has found the new store.
 - A transaction is decided only in txStore. A decision after our fence does not count. If a master decided before our
   fence, it had prepared the transaction in all stores before, and so before our other fences.
 """

@@ -380,7 +380,7 @@ def _corrected(plan: Plan) -> dict[str, int]:
     return {
         "messages that had been removed": len(plan.removals),
         "messages that had been lost": restored,
-        "messages that stood elsewhere": len(plan.copies) - restored,
+        "messages that were at another place": len(plan.copies) - restored,
         "destinations that had been deleted": len(plan.removed_destinations),
         "subscriptions that had been deleted": len(plan.unsubscribed),
         "subscriptions that had been lost": len(plan.subscribed),

@@ -121,7 +121,7 @@ def walk(files: JournalFiles, epoch_history: EpochHistory, file: int, *, is_live
         if end is None:
             if found.ending.is_torn and not is_live:
                 size = files.size(file)
-                yield Gap(file, found.ending.offset, size, TORN, "a write that was not finished, and got no receipt")
+                yield Gap(file, found.ending.offset, size, TORN, "an incomplete write, which got no receipt")
             return
     assert end is not None, "without a known end, all records of the file were read"
     for batch in scan(files, file, end, is_live=True):

@@ -1,4 +1,4 @@
-"""What one client does to a broker, and what a well-behaved one beside it notices: a table, and no change of role.
+"""Attacks of one client on a broker, and their effect on a well-behaved client: a table, and no change of role.
 
 How long the good client waits is printed and asserted nowhere: machines differ. What is asserted is that all it asked
 for was answered, and that the master stayed master.
@@ -24,7 +24,7 @@ SAMPLE = ("at rest", "200 messages to 5000 subscribers", "16000 SUBSCRIBE and UN
 
 
 class AttackedBroker(BrokerProcess):
-    """One that speaks OpenWire and MQTT, too."""
+    """Broker that serves OpenWire and MQTT, too."""
 
     def __init__(self, data: Path) -> None:
         super().__init__(data, "a")

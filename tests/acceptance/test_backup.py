@@ -34,7 +34,8 @@ AHEAD_MAX = 200
 
 
 class Work:
-    """What clients were told: bodies that have a receipt, whose acknowledgement began, and is confirmed."""
+    """Facts that clients know: bodies that have a receipt, whose acknowledgement began, and whose acknowledgement is
+    confirmed."""
 
     def __init__(self) -> None:
         self.sent: set[str] = set()
@@ -134,6 +135,6 @@ async def test_each_backup_of_a_broker_at_work_keeps_what_was_promised(tmp_path:
             found = await held(restored.url)
         finally:
             restored.stop()
-        assert len(found) == len(set(found)), "nothing is there twice"
+        assert len(found) == len(set(found)), "nothing occurs twice"
         assert not there - set(found), "what was confirmed is there"
         assert not gone & set(found), "what was acknowledged does not come back"

@@ -1,4 +1,4 @@
-"""Bounded disk under real load: a queue that nobody reads, beside one that everybody does, and kill -9 in between."""
+"""Bounded disk under real load: a queue without a consumer, beside one with fast consumers, and kill -9 in between."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 async def keep_one_in_a_while(port: int, kept: list[str], stop: asyncio.Event) -> None:
-    """A queue that nobody reads gets a message now and then, each with a receipt."""
+    """Send a message now and then, each with a receipt, to a queue without a consumer."""
     wire = await Wire.open(port)
     while not stop.is_set():
         body = f"kept {next(NUMBERS)}"  # never twice: one without a receipt may be there as well

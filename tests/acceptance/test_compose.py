@@ -171,7 +171,8 @@ def test_the_image_runs_as_a_plain_user_and_knows_its_command(image: str) -> Non
 
 
 def test_two_containers_examine_their_volume_together(image: str) -> None:
-    """One listens, the other one comes, and both see one volume; a container's own layer is no volume."""
+    """One container listens, the other one connects, and both see one volume; a container's own layer is not a
+    volume."""
     name = f"tandemmq-test-doctor-{os.getpid()}"
     mounted = ("-v", f"{name}:/var/lib/tandemmq")
     doctor = ("doctor", "storage", "/var/lib/tandemmq")

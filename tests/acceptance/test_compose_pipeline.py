@@ -55,7 +55,7 @@ ASK = (
 
 
 def services(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What docker-compose makes of the file, with the profile; it asks no daemon for that."""
+    """Return the services that docker-compose makes of the file, with the profile; no daemon is needed."""
     yaml = pytest.importorskip("yaml")
     command = compose_command()
     if command is None:
@@ -166,7 +166,7 @@ def test_the_lake_has_every_message_once_whoever_was_master(pair: Pair) -> None:
 
 
 def lake(pair: Pair) -> set[str]:
-    """Queue and body of all that is in the lake; no id is there twice."""
+    """Queue and body of all that is in the lake; no id occurs twice."""
     try:
         output = run("docker", "exec", pair.container(ARCHIVE), "python3", "-c", ASK)
     except AssertionError as error:

@@ -1,4 +1,4 @@
-"""What the console asks of a running broker, and how it is asked: sessions, and the figures of its pages."""
+"""Requests of the console to a running broker: sessions, and the figures of its pages."""
 
 from __future__ import annotations
 

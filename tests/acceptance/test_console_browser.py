@@ -123,7 +123,7 @@ def messages_of(broker: ConsoleBroker, queue: str) -> int | None:
 
 
 def with_text(window: Page, text: str | re.Pattern[str]) -> None:
-    """What was done is told where screen readers hear it."""
+    """Wait until the result is shown where screen readers announce it."""
     window.locator("#said").get_by_text(text).first.wait_for()
 
 
@@ -145,7 +145,7 @@ def test_a_user_logs_in_and_out(shown: Shown) -> None:
 
 @pytest.mark.parametrize("part", ["/console/**", "/console/parts.js", "/console/console.css", "/api/v1/session"])
 def test_what_did_not_come_is_asked_for_again(shown: Shown, part: str) -> None:
-    """As when the broker ends, or the network changes, while the page is being loaded."""
+    """The case occurs if the broker ends, or the network changes, while the page is being loaded."""
     window = shown(None, expects="Failed to load resource")
     window.route(f"**{part}", lambda route: route.abort("connectionreset"))
     with window.expect_event("requestfailed"):
@@ -360,7 +360,7 @@ def test_a_queue_is_created_paused_purged_and_deleted(shown: Shown, broker: Cons
 
 @contextmanager
 def consuming(threads: ThreadPoolExecutor, broker: ConsoleBroker, queue: str, answer: str) -> Iterator[list[str]]:
-    """Somebody takes what comes and answers each message so: ACK or NACK. Gives what was taken."""
+    """Consume and answer each message with ACK or NACK. Yield the consumed messages."""
     taken: list[str] = []
     is_over = threading.Event()
 
@@ -394,7 +394,7 @@ def retry_all(window: Page) -> None:
 
 
 def test_dead_letters_are_retried_by_a_canary(shown: Shown, broker: ConsoleBroker, threads: ThreadPoolExecutor) -> None:
-    """Those that die again stop it after one; those that are consumed let all others follow."""
+    """Messages that become dead letters again stop it after one; messages that are consumed let all others follow."""
     window = shown("otto", "dead-letters")
     window.get_by_text(f"{Letters.DIED} dead letters in 1 queue").wait_for()
     window.get_by_role("link", name=Letters.DEAD).click()

@@ -1,4 +1,4 @@
-"""Pairs of real brokers elect by a database, are followed when killed, and tell nobody the password."""
+"""Pairs of real brokers elect by a database, are replaced when killed, and show the password in no output."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_the_templates_use_each_value_and_no_other() -> None:
 
 @pytest.fixture
 def render(require_program: Callable[[object, str], None]) -> Callable[[str], list[dict[str, Any]]]:
-    """What `helm template orders` makes of the values that are given."""
+    """Return the output of `helm template orders` for the given values."""
     require_program(shutil.which("helm"), "no helm")
 
     def rendered(given: str) -> list[dict[str, Any]]:
@@ -142,7 +142,7 @@ def manifest() -> dict[str, Any]:
 
 
 def environment(container: dict[str, Any], path: Path) -> dict[str, str]:
-    """As a pod has it, with the secrets in ``path``."""
+    """Return the environment of a pod, with the secrets in ``path``."""
     (path / "token").write_text("a secret\n")
     (path / "users").touch(0o600)
     given = {each["name"]: each["value"] for each in container["env"] if "value" in each}

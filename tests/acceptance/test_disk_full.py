@@ -1,4 +1,5 @@
-"""A full disk under a real broker: producers are refused with the reason, consumers drain, and all resumes by itself.
+"""A full disk under a real broker: producers are refused with the reason, consumers drain, and producers resume
+automatically.
 
 On a small file system of its own, filled by messages or by somebody else.
 """
@@ -132,7 +133,7 @@ async def fill(books: Books, wire: Wire, name: str) -> str:
 
 
 async def produce_for_long(books: Books, ports: list[int], name: str, stop: asyncio.Event) -> None:
-    """Send until told to stop, over whatever happens; what was refused, or not confirmed, is sent again later."""
+    """Send until the test ends, through all faults; refused or unconfirmed messages are sent again later."""
     numbers = itertools.count(1)
     waiting: dict[str, None] = {}
     while waiting or not stop.is_set():
@@ -356,8 +357,8 @@ def allow_files(volume: Path, count: int) -> None:
 
 
 def test_a_node_of_a_set_that_starts_on_a_full_volume_waits_for_room(volume: Path, tmp_path: Path) -> None:
-    """As a single broker does, first with nothing there. There is no ZooKeeper: it does not become master, but takes
-    part."""
+    """The node waits as a single broker does, first with an empty directory. There is no ZooKeeper: it does not become
+    master, but takes part."""
     ballast = volume / "ballast"
     node = MemberProcess(tmp_path, "n1", None, volume / "data")
     node.configure(f"127.0.0.1:{free_port()}")

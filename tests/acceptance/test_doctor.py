@@ -38,7 +38,7 @@ def verdicts(report: dict[str, Any]) -> dict[str, str]:
 
 
 class Listening:
-    """`doctor storage DIR --listen`, until somebody came."""
+    """Run `doctor storage DIR --listen` until another host connects."""
 
     def __init__(self, directory: Path) -> None:
         self.process = forked.Popen(
@@ -151,7 +151,7 @@ def stale_mounts(tmp_path: Path, require_service: Callable[[object, str], None])
 def test_a_client_that_remembers_missing_names_is_found_out(
     stale_mounts: Callable[..., Path], listening: Callable[[Path], Listening]
 ) -> None:
-    """What lookupcache=all does on NFS: the look of a master would be answered from memory."""
+    """The client acts as NFS with lookupcache=all: the fence check of a master would be answered from memory."""
     here, there = stale_mounts("one", "negative_timeout"), stale_mounts("two", "negative_timeout")
     started = time.monotonic()
     report = doctor(here, "--peer", listening(there).address, code=1)
@@ -166,7 +166,7 @@ def test_a_client_that_remembers_missing_names_is_found_out(
 def test_a_client_that_remembers_removed_names_is_warned_of(
     stale_mounts: Callable[..., Path], listening: Callable[[Path], Listening]
 ) -> None:
-    """What lookupcache=positive does on NFS."""
+    """The client acts as NFS with lookupcache=positive."""
     here, there = (
         stale_mounts("one", "entry_timeout", "attr_timeout"),
         stale_mounts("two", "entry_timeout", "attr_timeout"),

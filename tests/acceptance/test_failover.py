@@ -66,7 +66,8 @@ def connect(*brokers: BrokerProcess) -> tuple[stomp.Connection12, Listener]:
 
 
 def connect_again(connection: stomp.Connection12) -> None:
-    """stomp.py closes its socket in another thread: whoever uses it meanwhile meets the bare error of the system."""
+    """stomp.py closes its socket in another thread: a caller that uses it meanwhile gets the plain error of the
+    system."""
 
     def attempt() -> bool:
         try:

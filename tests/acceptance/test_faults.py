@@ -143,7 +143,7 @@ async def test_a_master_under_whom_something_fails_stands_by_and_can_rule_again(
 @pytest.mark.prove
 @pytest.mark.skipif(not IS_PROOF, reason="takes a while; TANDEMMQ_PROVE=full")
 async def test_a_master_whose_whole_volume_hangs_says_nothing_until_it_is_back(pair: Pair) -> None:
-    """The lock file hangs, too: nobody can be given the lock, and nobody is told anything."""
+    """The lock file hangs, too: no broker can get the lock, and no client gets an answer."""
     master, _ = await asyncio.to_thread(pair.settled)
     pid, shim = master.pid, pair.shims[master.name]
     await confirm(master, "before")
@@ -233,7 +233,7 @@ async def test_a_handover_that_hangs_lets_the_lock_go(leased: Pair) -> None:
     shim.hold(Verb.SYNC, Area.INDEX)
     code, answer = await asyncio.to_thread(ask, master, "/handover", b"{}")
     assert code == 409, answer
-    assert "came to nothing" in answer["error"]
+    assert "the handover failed" in answer["error"]
     await asyncio.to_thread(standby.wait_role, "master", SECONDS_MAX)
     await confirm(standby, "after")
     assert (master.status() or {})["demotions"] == {"STORAGE_HUNG": 1}
@@ -255,7 +255,7 @@ class LockElsewhere(FileLock):
 
 
 def is_fed(manager: socket.socket) -> bool:
-    """Whether the watchdog was fed since the last question."""
+    """Return whether the watchdog was notified since the last call."""
     heard = []
     while True:
         try:

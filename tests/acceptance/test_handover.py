@@ -85,7 +85,7 @@ class Client:
         raise NotImplementedError
 
     async def live(self) -> None:
-        """Until the broker hangs up."""
+        """Send and receive until the broker closes the connection."""
         working = asyncio.create_task(self.work())
         try:
             await self.read()
@@ -287,7 +287,7 @@ def test_a_kill_is_explained_with_both_rings_one_of_them_dead(brokers: Start) ->
     wait_until(lambda: explained()["seconds_until_receipt"] is not None, "the first receipt is an event")
     outage = explained()
     assert (outage["former"], outage["successor"]) == ("a", "b")
-    assert outage["cause"].startswith("a ended without a word")
+    assert outage["cause"].startswith("a ended unexpectedly")
     assert outage["events"][0]["kind"] == "fell-silent"
     assert outage["events"][0]["facts"]["pid"] == pid
     assert all(event["is_certain"] for event in outage["events"]), "one machine has one clock"

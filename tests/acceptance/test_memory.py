@@ -1,4 +1,4 @@
-"""Whatever a client does, the broker's memory stays within ``broker.memory_limit`` and 100 MB of what it takes at rest.
+"""The broker's memory stays within ``broker.memory_limit`` and 100 MB above its memory at rest, whatever a client does.
 
 A good client beside is served; and what is counted is what is held: ``status`` beside the growth of the process.
 """

@@ -1,4 +1,4 @@
-"""What a broker does with messages that have a selector, a group, a time or an end, for real clients of one broker."""
+"""Messages with a selector, a group, a time or an expiration, for real clients of one broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What real brokers keep of clients of MQTT over kills and fail-overs: wills, sessions, retained messages, shares.
+"""State of MQTT clients over kills and failovers of real brokers: wills, sessions, retained messages, shares.
 
 And the figures on topics below $SYS/.
 """
@@ -61,7 +61,7 @@ def _wait_will(watcher: PahoClient, topic: str = "wills/one") -> mqtt.MQTTMessag
 
 
 def _ended(broker: MqttBroker, client_id: str) -> None:
-    """Until nothing is stored of its session."""
+    """Wait until nothing of the session is stored."""
 
     def is_gone() -> bool:
         status = broker.status()
@@ -205,7 +205,7 @@ def _wait_retained(port: int, topic_filter: str, expected: dict[str, bytes]) -> 
 
 
 def _retained(port: int, topic_filter: str) -> dict[str, bytes]:
-    """What a new subscriber is given before what is sent afterwards."""
+    """Return the retained messages that a new subscriber receives before later ones."""
     with PahoClient(port) as client:
         client.subscribe(topic_filter)
         client.subscribe("the-end")
@@ -312,7 +312,7 @@ def test_what_was_begun_is_completed_to_its_taker_after_a_crash(broker: MqttBrok
 
 @pytest.fixture
 def quick(tmp_path: Path) -> Iterator[MqttBroker]:
-    """It tells its figures every 0.3 s."""
+    """Run a broker that publishes its figures every 0.3 s."""
     with serving(MqttBroker(tmp_path / "store", "one", "--set", "mqtt.sys_interval=300")) as (broker,):
         yield broker
 
@@ -375,7 +375,7 @@ class Taker:
         client.connect("taker", lasts=True, receive_maximum=OPEN_MAX)
 
     def take(self, client: Mqtt, completed: int) -> None:
-        """Until so many are completed, and what follows is there."""
+        """Receive until so many are completed, and the following ones are there."""
         again = list(self.open)  # is to come first, in this order
         while completed or again or len(self.open) < min(OPEN_MAX, OWED - len(self.got)):
             packet = client.hear()
@@ -405,7 +405,7 @@ class Taker:
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_session_goes_on_with_them_at_the_next_master(brokers: tuple[MqttBroker, ...], qos: int) -> None:
-    """What was completed does not come again; what was not has its packet id, DUP, and its place."""
+    """Completed messages do not come again; others have their packet id, DUP, and their place."""
     one, two = brokers
     with PahoClient(one.mqtt, in_flight=1000) as publisher:
         sent = [publisher.client.publish(f"o/{number:05}", b"%d" % number, 2, retain=True) for number in range(OWED)]

@@ -182,7 +182,7 @@ def test_status_is_whole_for_viewers_and_short_for_others(
     done = CliRunner().invoke(main, ["lock", "status", *command[2:]], env=environment)
     assert done.exit_code == (0 if sees else 3), done.output
     if login and not sees:
-        assert "bob has no role; this needs the role viewer" in done.output
+        assert "bob has no role; the role viewer is required" in done.output
 
 
 def test_another_user_of_the_host_is_told_what_he_lacks(guarded: BrokerProcess) -> None:
@@ -225,7 +225,7 @@ def test_no_message_is_lost_or_doubled_by_a_kill_between_two_moves(broker: Broke
 
 
 def _move(broker: BrokerProcess, here: str, there: str) -> None:
-    """Until the broker is gone."""
+    """Move messages until the broker ends."""
     try:
         operator = Operator(broker)
         while True:

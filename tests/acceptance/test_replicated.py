@@ -114,7 +114,7 @@ async def test_what_is_confirmed_stays_whatever_happens(
 
 
 async def _goes_on(ledger: Ledger, clients: list[asyncio.Task[None]]) -> None:
-    """More is confirmed, by whoever is master now."""
+    """Check that the present master confirms more messages."""
     wanted = ledger.receipts + RECEIPTS_MIN
     async with asyncio.timeout(WAIT_SECONDS_MAX):
         while ledger.receipts < wanted:

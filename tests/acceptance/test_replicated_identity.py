@@ -1,4 +1,4 @@
-"""A node of a set is its disk: real brokers that return under other names, with a copy of a disk, with an older disk.
+"""A node of a set is its disk: real brokers return under other names, with a copy of a disk, with an older disk.
 
 ``TANDEMMQ_PROVE=20 pytest --services tests/acceptance/test_replicated_identity.py -k renamed -s`` renames 20 times, as
 `make prove` does, and prints how long nobody was master. How long at most is proved in virtual time

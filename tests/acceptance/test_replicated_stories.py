@@ -181,7 +181,7 @@ def test_a_full_disk_stops_one_node_only(make: MakeSet, volume: Path, of_the_mas
 
 
 def test_full_disks_of_a_quorum_hold_producers_and_it_goes_on_when_there_is_room(make: MakeSet, volume: Path) -> None:
-    """Nothing is confirmed that is on the master alone; who is full says so, and needs nobody's help afterwards."""
+    """Messages that are only on the master are not confirmed; a full node reports it, and needs no help afterwards."""
     whole = make(directories={"n0": volume / "n0", "n1": volume / "n1"})
     *small, large = whole.members
     large.configure(whole.zookeeper_address, replicas=3, weight=10)

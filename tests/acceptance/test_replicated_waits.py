@@ -56,7 +56,7 @@ def shims(library: Path) -> Iterator[dict[str, Shim]]:
 
 @pytest.fixture
 def three(make: MakeSet, library: Path, shims: dict[str, Shim]) -> SetOfBrokers:
-    """It runs; each node has its shim."""
+    """Run a set; each node has its shim."""
     whole = make()
     for member in whole.members:
         shims[member.node] = Shim(library, member.path / "shim", member.directory)
@@ -108,7 +108,7 @@ def test_a_sync_of_four_seconds_deposes_nobody(
 def test_an_election_beside_a_sync_of_four_seconds_ends_well(
     three: SetOfBrokers, shims: dict[str, Shim], area: Area
 ) -> None:
-    """What was confirmed meanwhile is on the other two; one of them dies, and the slow one is needed."""
+    """The messages confirmed meanwhile are on the other two nodes; one of them ends, and the slow one is needed."""
     master, followers = three.settled()
     slow, other = followers
     held = [shims[slow.node]]

@@ -1,4 +1,4 @@
-"""What an operator does with a set: look at it, hand over, change its voters, take a directory out of it."""
+"""Operators' commands for a set: show it, hand over, change its voters, take a directory out of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def three(require_service: Callable[[object, str], None], tmp_path: Path) -> Ite
 
 
 def status_of(member: MemberProcess) -> dict[str, Any]:
-    """What `tandemmq replication status` says, asked there; empty: it does not answer."""
+    """Return the output of `tandemmq replication status` there; empty: no answer."""
     done = tandemmq("replication", "status", "--admin", member.admin_url, "--json")
     found: dict[str, Any] = json.loads(done.stdout or "{}")
     return found
@@ -57,7 +57,7 @@ def test_status_shows_all_and_why_nobody_is_master(three: SetOfBrokers) -> None:
     assert shown.returncode == 1
     for each in away:
         assert each in shown.stdout
-    assert "2 of 3 voters have to be there and whole" in shown.stdout
+    assert "2 of 3 voters must be connected and whole" in shown.stdout
     master.stop()
     shown = tandemmq("replication", "status", "--admin", master.admin_url)
     assert shown.returncode == 3
@@ -155,7 +155,7 @@ def test_what_is_left_of_a_set_goes_on_when_it_is_told_to(three: SetOfBrokers) -
     second.stop()
     looked = tandemmq("replication", "forget", first.data)
     assert looked.returncode == 1
-    assert "--yes continues" in looked.stderr
+    assert "to accept this, use --yes" in looked.stderr
     assert (Path(first.data) / "replication.promise").exists()
     of_others = [line for line in looked.stdout.splitlines() if "had" in line]
     assert any(master.node in line for line in of_others), looked.stdout

@@ -50,7 +50,7 @@ def archived(commit: str) -> bytes:
 def versions(
     tmp_path_factory: pytest.TempPathFactory, require_service: Callable[[object, str], None]
 ) -> dict[str, Path]:
-    """Where the earlier version is installed, and where this one."""
+    """Return the directories in which the earlier version and this one are installed."""
     archive = archived(EARLIER)
     place = tmp_path_factory.mktemp("versions")
     for name in ("old-tree", "new-tree"):
@@ -77,7 +77,7 @@ def pair(tmp_path: Path, versions: dict[str, Path]) -> Iterator[tuple[Installed,
 
 
 def handover(broker: Installed, site: Path) -> None:
-    """As an operator does it, with the command of the new version."""
+    """Hand over as an operator does, with the command of the new version."""
     result = subprocess.run(
         [sys.executable, "-m", "tandemmq", "handover", "--admin", f"http://127.0.0.1:{broker.admin}"],
         env={**os.environ, "PYTHONPATH": str(site), "PYTHONSAFEPATH": "1"},
@@ -117,7 +117,7 @@ def test_a_pair_is_upgraded_broker_by_broker_and_back_and_nothing_is_lost(
         b.wait_role("standby")
 
     def go_back(books: Books) -> None:
-        """What the new version wrote as master, the earlier one reads."""
+        """The earlier version reads the journal that the new version wrote as master."""
         for broker, other in ((b, a), (a, b)):
             assert broker.terminate() == 0
             other.wait_role("master")

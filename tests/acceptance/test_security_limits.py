@@ -74,7 +74,7 @@ async def serves_others(broker: Bounded) -> None:
 
 
 def hears(port: int, *parts: bytes) -> bytes:
-    """What is answered to ``parts`` until the broker hangs up."""
+    """Return the answer to ``parts`` until the broker closes the connection."""
     with socket.create_connection(("127.0.0.1", port), 20) as client:
         heard = b""
         try:

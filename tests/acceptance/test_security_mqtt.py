@@ -1,4 +1,4 @@
-"""Who gets in by MQTT, and what he may do there: tried on a running broker over real sockets, beside STOMP."""
+"""Logins and rights of MQTT clients, on a running broker over real sockets, beside STOMP."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_a_session_is_its_users_after_a_crash(broker: Secured) -> None:
 @pytest.mark.promise("ids-have-owners")
 @pytest.mark.parametrize("way", ["mqtt", "websocket", "stomp", "openwire"])
 async def test_the_client_id_of_a_session_is_its_users_in_every_protocol(broker: Secured, way: str) -> None:
-    """Also after a crash; and alice comes in while eve tries."""
+    """The rule holds after a crash, too; alice connects while eve tries."""
     client_id = f"till-by-{way}"
     with broker.login("alice", client_id, lasts=True) as alice:
         assert alice.subscribe(f"NEWS/{client_id}", qos=1) == [1]
@@ -299,7 +299,7 @@ async def test_the_client_id_of_a_session_is_its_users_in_every_protocol(broker:
 
 
 async def refusal(broker: Secured, way: str, client_id: str) -> str:
-    """What eve is told who comes with that client id."""
+    """Return the refusal for eve with that client id."""
     if way == "stomp":
         with pytest.raises(ConnectionError) as refused:
             await Wire.open(broker.stomp, login="eve", passcode="eve secret", **{"client-id": client_id})

@@ -37,7 +37,7 @@ class Bounded(BrokerProcess):
 
     @property
     def memory(self) -> int:
-        """What it counts."""
+        """Return the counted memory."""
         status = self.status()
         assert status is not None
         return int(status["counts"]["memory_used_bytes"])
@@ -59,7 +59,7 @@ def other(broker: Bounded) -> Iterator[None]:
 
 
 def head(first: int, length: int) -> bytes:
-    """What a packet of ``length`` bytes begins with."""
+    """Return the first bytes of a packet of ``length`` bytes."""
     digits = []
     while True:
         length, digit = divmod(length, 128)

@@ -1,4 +1,4 @@
-"""Who gets in, and what he may do there: tried on a running broker over real sockets, in both protocols."""
+"""Logins and rights of clients, on a running broker over real sockets, in both protocols."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_who_guesses_is_shut_out_and_others_notice_nothing(broker: Secured
 
 
 def own_address() -> str | None:
-    """One of this machine that is not loopback."""
+    """Return an address of this machine that is not loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # nothing is sent

@@ -165,7 +165,7 @@ async def all_bodies(broker: BrokerProcess, destination: str, count: int) -> lis
     frames = [await asyncio.wait_for(wire.read(), 10) for _ in range(count)]
     wire.send("SEND", {"destination": destination, "persistent": "true"}, b"the last one")
     last = await asyncio.wait_for(wire.read(), 10)
-    assert last.body == b"the last one", "nothing is there twice"
+    assert last.body == b"the last one", "nothing occurs twice"
     wire.close()
     return [frame.body for frame in frames]
 
@@ -199,7 +199,7 @@ async def test_the_master_dies_between_store_and_receipt(pair: tuple[BrokerProce
 
 
 async def test_what_is_copied_by_a_bridge_is_no_duplicate(pair: tuple[BrokerProcess, BrokerProcess]) -> None:
-    """It sends each message on with all the headers that it came with."""
+    """The bridge forwards each message with all its headers."""
     master, _ = pair
     client = await Wire.open(master.stomp)
     numbered = {"destination": "/queue/in", "persistent": "true", "tandemmq-send-id": "shop-1\\c1", "colour": "red"}
@@ -232,7 +232,8 @@ async def test_an_idle_broker_writes_nothing(tmp_path: Path) -> None:
     ("victim", "expected"), [("consumer", [False, True, True]), ("master", [False] * 2 + [True] * 2)]
 )
 async def test_a_message_that_kills_is_a_dead_letter(tmp_path: Path, victim: str, expected: list[bool]) -> None:
-    """It kills each consumer, or each master: one that died of its first delivery left no sign of that."""
+    """The message kills each consumer, or each master: a master that ended at its first delivery left no sign of
+    that."""
     broker = BrokerProcess(tmp_path / "data", "a", "--set", "broker.maximum_redeliveries=2")
     broker.start().wait_role("master")
     await store(await Wire.open(broker.stomp), "/queue/Q", "poison")

@@ -1,4 +1,5 @@
-"""What the STOMP suites of others (docs/compatibility.md) expect and a client may rely on, by plain sockets."""
+"""Expectations of other projects' STOMP suites (docs/compatibility.md) on which clients may rely, over plain
+sockets."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ async def subscribe(wire: Wire, destination: str, id: str = "s", **headers: str)
 
 
 async def held(wire: Wire, queue: str, id: str = "look") -> list[str]:
-    """What the queue holds."""
+    """Return the content of the queue."""
     wire.send("SUBSCRIBE", {"id": id, "destination": queue, "browser": "true"})
     found = []
     while (frame := await hear(wire)).headers.get("browser") != "end":

@@ -55,7 +55,7 @@ class Limited(BrokerProcess):
             return client.publish("T", BODY, retain=True)
 
     async def by_stomp(self, user: str) -> str:
-        """What answers a message: RECEIPT, or the words of an ERROR."""
+        """Return the answer to a message: RECEIPT, or the text of an ERROR."""
         wire = await Wire.open(self.stomp, login=user, passcode=user)
         wire.send("SEND", {"destination": "/queue/Q", "persistent": "true", "receipt": "r"}, BODY)
         answer = await wire.read()

@@ -46,7 +46,7 @@ def standby(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def serves(broker: BrokerProcess, body: str) -> None:
-    """It is master, and confirms a message."""
+    """Wait until the broker is master and confirms a message."""
     broker.wait_role("master")
     asyncio.run(confirm(broker.stomp, "/queue/q", body, ANSWER_SECONDS_MAX))
 
@@ -311,7 +311,7 @@ def test_what_others_may_read_is_told(tmp_path: Path) -> None:
     with serving(BrokerProcess(data, "a")) as (broker,):
         (warning,) = broker.wait_role("master")["warnings"]
         assert warning.startswith(f"{data} and 1 more: open to more users than store.file_mode 0600 allows")
-        os.system(warning.rpartition("to mend it: ")[2])
+        os.system(warning.rpartition("to repair it: ")[2])
         broker.terminate()
         assert broker.start().wait_role("master")["warnings"] == []
 

@@ -197,7 +197,7 @@ def _subject(broker: Encrypted) -> str:
 
 
 def url_of(broker: Encrypted) -> str:
-    """With an address at which nobody listens before it."""
+    """Return a URL with an address before it at which no broker listens."""
     here = f"stomp+ssl://127.0.0.1:{broker.need_stomp}"
     return f"failover:(stomp+ssl://127.0.0.1:1,{here})?startupMaxReconnectAttempts=2"
 
@@ -365,7 +365,8 @@ def asked(
 
 
 @pytest.mark.parametrize(
-    ("option", "reason"), [("--cert", "its certificate is not trusted"), ("--ca-file", "does it want a certificate")]
+    ("option", "reason"),
+    [("--cert", "its certificate is not trusted"), ("--ca-file", "does it require a client certificate")],
 )
 def test_a_broker_that_does_not_trust_or_is_not_trusted_ends_with_3(
     broker: Encrypted, option: str, reason: str

@@ -1,4 +1,4 @@
-"""What a standby does to the shared volume before it owns the lock: it reads. Its system calls are the witness."""
+"""A standby only reads the shared volume before it owns the lock. Its system calls show this."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def pair(
 
 
 def of_shared(calls: list[Call], data: Path) -> list[Call]:
-    """Those that name something below ``data`` that is not the standby's alone."""
+    """Return the calls that name an object below ``data`` that does not belong only to the standby."""
     private = (f"{data}/index/b/", f"{data}/index/b.")
 
     def is_shared(path: str) -> bool:
@@ -52,7 +52,7 @@ def of_shared(calls: list[Call], data: Path) -> list[Call]:
 
 
 def is_harmless(call: Call, data: Path) -> bool:
-    """It reads, opens the lock file to ask for the lock, or would make a directory that is there."""
+    """Return whether the call reads, opens the lock file to query the lock, or would make a directory that exists."""
     if call.is_reading or (call.name == "openat" and call.paths[-1] == f"{data}/lock"):
         return True
     return call.name == "mkdir" and "EEXIST" in call.line

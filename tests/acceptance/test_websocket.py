@@ -73,7 +73,7 @@ async def produce(urls: list[str], confirmed: list[int]) -> None:
 
 
 async def consume(urls: list[str], taken: list[int]) -> None:
-    """Until as many as there are were there."""
+    """Consume all present messages."""
     async with first_of(urls) as websocket:
         await websocket.send_str("SUBSCRIBE\nid:1\ndestination:/queue/a\nack:auto\n\n\0")
         while len(taken) < MESSAGES:

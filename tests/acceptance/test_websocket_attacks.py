@@ -1,4 +1,4 @@
-"""What clients by WebSocket do to a real broker with little memory, and what a well-behaved one beside them notices."""
+"""Attacks of WebSocket clients on a real broker with little memory, and their effect on a well-behaved client."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def opened(port: int) -> Streams:
 
 
 async def says(port: int, *pieces: bytes, of: Callable[[int], Awaitable[Streams]] = opened) -> None:
-    """Until it is said, or the broker hangs up, or neither comes."""
+    """Wait until the text comes, the broker closes the connection, or the time is over."""
     with suppress(ConnectionError, EOFError, TimeoutError):
         async with asyncio.timeout(5):
             _, writer = await of(port)

@@ -142,7 +142,7 @@ async def test_zombies_harm_nobody(tmp_path: Path, library: Path, servers: Serve
 
 
 async def several_rounds(pair: Pair, rounds: list[Plan], dice: random.Random, table: Table) -> None:
-    """One pair, one lock; clients that work through all rounds."""
+    """Run a pair with one lock, and clients that work through all rounds."""
     ledger, gate = Ledger(), Gate()
     try:
         await asyncio.to_thread(pair.start)

@@ -1,4 +1,4 @@
-"""Would the chosen tests have found a fault? Tries one mutant of each of the last commits that changed the product.
+"""Check whether the chosen tests find faults: try one mutant of each of the last commits that changed the product.
 
 The commit is checked out elsewhere, and the tests are chosen for it. A changed line is broken as tests/mutants does it,
 and the chosen tests run until one fails. If none does, others that need the file run, too: if one of those fails, the
@@ -69,7 +69,7 @@ def judge(count: int, budget_seconds: float) -> int:
 
 
 def _commits() -> list[tuple[str, str]]:
-    """Those that changed the product, the last first."""
+    """Return the commits that changed the product, the last one first."""
     paths = [f"{directory}/*.py" for directory in (*DIRECTORIES, "tandemmq")]
     command = ["git", "log", "--no-merges", "--format=%H %s", "--diff-filter=AM", "--", *paths]
     lines = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
@@ -89,7 +89,7 @@ def _checked_out(commit: str) -> Iterator[Path]:
 
 
 def _judged(root: Path, commit: str, budget_seconds: float) -> Verdict | None:
-    """None of a commit that changed no statement, such as one of comments."""
+    """Return mutants of the changed lines; none of a commit that changed no statement, such as one of comments."""
     changes = changes_of(root, f"{commit}^..{commit}")
     mutants = list(islice(_mutants(root, changes, random.Random(commit)), LINES_MAX))
     if not mutants:
@@ -119,7 +119,7 @@ def _found_by(tree: Tree, mutant: Mutant, tests: Sequence[str]) -> str:
 
 
 def _mutants(root: Path, changes: Sequence[Change], chance: random.Random) -> Iterator[Mutant]:
-    """One of each changed line that says something, in any order."""
+    """Return one mutant of each changed line with a statement, in any order."""
     places = [
         (change.path, line)
         for change in changes

@@ -1,4 +1,4 @@
-"""What a store relies on, whoever says that its epoch counts: a shared volume, or the quorum of a set.
+"""Contract on which a store relies, whatever decides that its epoch counts: a shared volume, or the quorum of a set.
 
 A kind takes part by a ``Cluster``: a function that makes one from an empty directory stands in ``KINDS``.
 """
@@ -51,10 +51,10 @@ class Cluster:
         raise NotImplementedError
 
     def lead(self, authority: Authority) -> None:
-        """Who has this one has won the election: its promotion comes next."""
+        """Win the election with this node: its promotion comes next."""
 
     def wait_until_told(self, master: Authority, follower: Authority) -> None:
-        """Until the follower knows what is final at the master."""
+        """Wait until the follower knows the final position of the master."""
 
     def close(self) -> None: ...
 
@@ -124,7 +124,7 @@ KINDS: dict[str, Callable[[Path, VirtualTime], Cluster]] = {"shared volume": One
 
 
 class Broker:
-    """One life of a broker, whose authority and disk are noted."""
+    """One life of a broker, whose authority and disk are recorded."""
 
     def __init__(self, cluster: Cluster, number: int, virtual: VirtualTime) -> None:
         self.disk = NotingDisk(virtual.disk)

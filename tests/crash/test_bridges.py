@@ -67,7 +67,7 @@ class StoredWorld(World):
             await asyncio.sleep(0.001 if self.store.has_pending else 0)
 
     def end(self) -> None:
-        """As a master that is demoted, or stops."""
+        """End the term as a demoted or stopped master does."""
         self.flow.end()
         self.engine.end()
         try:
@@ -80,7 +80,7 @@ class StoredWorld(World):
 
 
 async def term(world: StoredWorld, other: OtherBroker | None = None) -> bool:
-    """Whether all was done that is to be done: with the other broker, or only to have it begun."""
+    """Run a term; return whether all work was done: with the other broker, or only to begin it."""
     try:
         world.begin_store()
     except FAILURES:

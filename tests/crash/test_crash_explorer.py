@@ -84,7 +84,7 @@ def one_in_some(first: int) -> list[Any]:
 
 @dataclass(slots=True)
 class Tally:
-    """What all tests of this module did together."""
+    """Sums over all tests of this module."""
 
     lives: int = 0
     images: int = 0
@@ -195,7 +195,7 @@ def test_the_lives_have_in_them_what_can_happen_to_a_store(scratch: str, tally: 
 
 @pytest.mark.parametrize(("name", "steps"), one_in_some(4), indirect=["steps"])
 def test_a_crash_during_recovery_breaks_no_promise_either(scratch: str, tally: Tally, name: str) -> None:
-    """What the first recovery found stays, from the moment on at which it could be seen."""
+    """The records that the first recovery found stay, from the moment on at which they could be seen."""
     dice = random.Random(SEED)
     life = LIVES[name]
     candidates = recorded_and_explored(scratch, life, dice)[1].candidates
@@ -233,7 +233,7 @@ def test_a_master_killed_at_any_call_and_then_the_power_lost_breaks_no_promise(s
 
 
 class LyingDisk(RecordingDisk):
-    """Its syncs of some files are done by the system, and yet not to be counted on."""
+    """Disk whose syncs of some files are executed by the system, but do not count as durable."""
 
     def __init__(self, root: str, lies_about: str) -> None:
         self.lies_about = lies_about

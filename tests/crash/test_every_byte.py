@@ -83,7 +83,7 @@ class Promised:
 
 
 def held_in(term: Term) -> Held:
-    """What the store gives out, in order."""
+    """Return the delivered messages of the store, in order."""
     found: Held = {}
     for owner in term.owners:
         name = str(owner.destination) + (f" for {owner.subscription_name}" if owner.subscription_name else "")
@@ -189,7 +189,7 @@ def concerned(promised: Promised, name: str, start: int, stop: int) -> set[str]:
 
 
 def open_again(directory: Path, settings: StoreSettings = SETTINGS) -> Held:
-    """What is given out; a broker that met damage in its index stands by and starts again, once."""
+    """Return the delivered messages; a broker that met damage in its index becomes a standby and starts again, once."""
     locker = SharedFileLocker(LockRequest(str(directory), Holder("a", pid=os.getpid(), host="here")))
     assert locker.try_acquire(), "whatever stands in the lock's file, the lock can be had"
     try:
@@ -261,7 +261,7 @@ def sample(dice: random.Random, promised: Promised, count: int) -> list[tuple[st
 
 
 class Outcomes:
-    """How often each outcome was met, and what went wrong; all of it is told at the end."""
+    """Number of each outcome, and the faults; the end of the test reports all of it."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()

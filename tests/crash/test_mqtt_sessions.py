@@ -68,7 +68,7 @@ def lives(scratch: str, dice: random.Random) -> list[tuple[int, list[Crash]]]:
 
 
 def test_where_nothing_fails_every_promise_holds(scratch: str) -> None:
-    """And lives have in them what the other test is to find."""
+    """Lives also contain the events that the other test is to find."""
     qos: set[int] = set()
     for number in range(LIVES_WITHOUT_FAILURES):
         world = lived(scratch, str(number), SEED + number, [])

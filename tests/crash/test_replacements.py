@@ -1,5 +1,4 @@
-"""What is put in the place of something else is the old or the new one, whole, wherever the power goes; and the new one
-when it is done."""
+"""A replaced file is the old or the new one, whole, whenever the power fails; and the new one after the call."""
 
 # proves: aside-name-durable, copied-index-name-durable, copied-index-sync, copied-root-is-still-there, index
 # proves: minimal-index-name-durable, minimal-index-sync, original-kept-before-replaced, sealed-copy-sync
@@ -33,7 +32,7 @@ Contents = Mapping[str, bytes | None]
 
 
 def images(disk: RecordingDisk, upto: int) -> Iterator[Contents]:
-    """What may be there if the power goes after so many events."""
+    """Return the possible contents if the power fails after so many events."""
     model = Disk(random.Random(1))
     for event in disk.events[:upto]:
         model.apply(event)
@@ -115,7 +114,8 @@ def test_a_journal_file_that_is_ended_where_its_header_says(tmp_path: Path) -> N
 
 
 def test_a_new_index(tmp_path: Path) -> None:
-    """It never appears without a whole root in it: what cannot be trusted is set aside, and the journal read anew."""
+    """An index never appears without a whole root: one that cannot be trusted is set aside, and the journal is read
+    anew."""
     disk = RecordingDisk(str(tmp_path))
     Index.open(str(tmp_path), disk, page_size=512).close()
 

@@ -112,7 +112,7 @@ CronParser = Callable[[Sequence[Question]], list[int]]
 
 @pytest.fixture(scope="module")
 def cron_parser(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> CronParser:
-    """What CronParser answers, to the minute: it leaves the milliseconds as they were."""
+    """Return the answer of CronParser, to the minute: it does not change the milliseconds."""
     cron_times = program(require_service, tmp_path_factory.mktemp("cron"), "CronTimes")
 
     def answers(questions: Sequence[Question]) -> list[int]:

@@ -1,4 +1,5 @@
-"""Random lives of a store, exported and handed back: the real ActiveMQ holds what we held, whatever happened before."""
+"""Random lives of a store, exported and handed back: the real ActiveMQ holds the content that TandemMQ held, whatever
+happened before."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ Held = AddMessage | PagedMessage
 
 
 class Life:
-    """One epoch of random work. ``held`` is what each queue or subscription (by name) holds and may be removed."""
+    """One epoch of random work. ``held``: the messages of each queue or subscription (by name) that may be removed."""
 
     def __init__(self, directory: Path, chance: random.Random, number: int) -> None:
         self.chance = chance

@@ -41,7 +41,7 @@ def join(term: EngineTerm, client_id: str, name: str, **options: Any) -> Any:
 
 
 def leave(term: EngineTerm, client: Any, name: str, subscription: str | None) -> None:
-    """It unsubscribes, which is stored."""
+    """Unsubscribe, which is stored."""
     client.unsubscribe(subscription, durable_name=name, receipt="left")
     term.wait(lambda: "left" in client.receipts)
 

@@ -105,7 +105,7 @@ def typed(value: Any) -> list[Any]:
 
 
 class Replay:
-    """What a journal's records add up to, decided as kahadb does, in memory and without any cleverness."""
+    """Content of a journal by its records, decided as kahadb does, in memory and in the simplest way."""
 
     def __init__(self, commands: list[Command]) -> None:
         self.queues: dict[Destination, dict[str, Message]] = {}

@@ -78,8 +78,8 @@ class _Stopped(Exception):
 def test_our_stores_open_in_mkahadb(
     mkahadb: MKahaDB, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when we crashed in the middle of a transaction over two stores: what was decided is committed there, what
-    was not is rolled back."""
+    """The rule includes a crash in the middle of a transaction over two stores: decided ones are committed there, the
+    others are rolled back."""
     directory = tmp_path / "data"
     directory.mkdir()
     term = SeveralTerm(str(directory), ENTRIES)

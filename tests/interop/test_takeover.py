@@ -284,7 +284,7 @@ def test_all_that_activemq_would_deliver_is_there_in_its_order(full: Left, tmp_p
     assert taken.withheld == 2
     assert taken.report is not None
     assert taken.report.has_index == has_index
-    assert taken.report.corrected["messages that stood elsewhere"] > 0
+    assert taken.report.corrected["messages that were at another place"] > 0
     assert sum(jobs.pending for jobs in taken.report.scheduled) == 4
     assert any("4 scheduled jobs in " in line for line in taken.report.lines())
     assert check(str(directory)).is_clean

@@ -1,4 +1,4 @@
-"""Would a test see it if a line that carries a safety argument were wrong?
+"""Show whether a test fails if a line that carries a safety argument is wrong.
 
     python -m tests.mutants                      ten of all mutants, at random; the seed is printed
     python -m tests.mutants --count 30 --seed 7  thirty, the same each time

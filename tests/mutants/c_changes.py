@@ -1,4 +1,4 @@
-"""What could be wrong in a marked line of C: its mutants, as those of Python are (changes.py). Pure.
+"""Possible faults of a marked line of C: its mutants, as those of Python are (changes.py). Pure.
 
     a statement of one line      is not there
     if, while, a condition that  holds never; holds always; each operand of `&&` or `||` dropped;

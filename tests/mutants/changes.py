@@ -1,4 +1,4 @@
-"""What could be wrong in a marked line: its mutants. Pure: source in, changed source out. Of C: c_changes.py.
+"""Possible faults of a marked line: its mutants. Pure: source in, changed source out. Of C: c_changes.py.
 
     a statement                  is not there
     if, while, a truth returned  holds never; holds always; each operand of `and` and `or` dropped;
@@ -55,7 +55,7 @@ def mutants_of(source: str, marks: Sequence[Mark]) -> list[Mutant]:
 
 
 class _Text:
-    """One file, seen from one of its marks."""
+    """Text of a file, seen from one of its marks."""
 
     def __init__(self, source: str, tree: ast.Module, mark: Mark, marks: Sequence[Mark]) -> None:
         self._mark = mark
@@ -171,7 +171,7 @@ class _Text:
                         yield f"{other.strip()} in {self._shown(test)}", [(start, stop, other)]
 
     def _neutral(self, operand: ast.expr) -> str:
-        """What an operand, or a condition of a comprehension, is when it does not count."""
+        """Return the value of an operand, or a condition of a comprehension, that has no effect."""
         for node in ast.walk(self._tree):
             if isinstance(node, ast.BoolOp) and operand in node.values:
                 return "True" if isinstance(node.op, ast.And) else "False"

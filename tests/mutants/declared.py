@@ -50,7 +50,7 @@ class Declaration:
 
 
 def declarations_in(path: str, source: str) -> Iterator[Declaration]:
-    """Those of one file, from top to bottom."""
+    """Return the declarations of one file, from top to bottom."""
     comments = [
         (token.start[0], token.string)
         for token in tokenize.generate_tokens(io.StringIO(source).readline)

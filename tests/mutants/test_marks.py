@@ -20,7 +20,8 @@ from tests.mutants.trial import How, Outcome
 
 @functools.cache
 def all_marks() -> list[Mark]:
-    """Read where a test needs them: to read them takes a second of whoever collects the tests."""
+    """Return all marks. A test calls it when needed: reading them takes a second, which would be part of the collection
+    of tests."""
     return list(marks_of(ROOT))
 
 

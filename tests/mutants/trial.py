@@ -1,4 +1,4 @@
-"""One mutant, tried: a copy of the tree in which it is alone, and the tests that concern it.
+"""Trial of one mutant: a copy of the tree in which it is alone, and the tests that concern it.
 
 The checkout itself is never written to. The copy's modules win over whatever is installed, in processes that tests
 start, too.
@@ -122,7 +122,7 @@ class Tree:
         return Outcome(mutant, How.NOTHING, "", seconds)
 
     def failing(self, tests: Sequence[str]) -> tuple[set[str], str]:
-        """Which of ``tests`` fail without any mutant, and the end of what is said about that. Raises TrialFailed."""
+        """Return those of ``tests`` that fail without any mutant, and the end of their output. Raises TrialFailed."""
         if not tests:
             return set(), ""
         printed = self._pytest(*tests)[1]
@@ -172,7 +172,7 @@ class Tree:
             raise TrialFailed(f"{file.name} with the mutant cannot be compiled") from error
 
     def _forget_compiled(self, file: Path) -> None:
-        """What was compiled is taken for that of a file with the same second and size."""
+        """Remove compiled files: one would be taken for that of a file with the same second and size."""
         for compiled in self._compiled.rglob(f"{file.stem}.*.pyc"):
             compiled.unlink()
 

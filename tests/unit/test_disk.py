@@ -89,14 +89,14 @@ def test_a_write_is_whole_or_an_error(file: int, mood: str) -> None:
         write_fully(disk, file, data, 3)
         assert os.pread(file, 2000, 3) == data
     else:
-        with pytest.raises(OSError, match=r"took no byte|" + os.strerror(ENDS_WITH[mood])) as failure:
+        with pytest.raises(OSError, match=r"accepted no byte|" + os.strerror(ENDS_WITH[mood])) as failure:
             write_fully(disk, file, data, 3)
         assert failure.value.errno == ENDS_WITH[mood]
     assert disk.calls <= len(data)
 
 
 def test_a_write_that_takes_nothing_says_where_and_how_much(file: int) -> None:
-    with pytest.raises(OSError, match="took no byte of 4 at offset 11") as failure:
+    with pytest.raises(OSError, match="accepted no byte of 4 at offset 11") as failure:
         write_fully(UnwillingDisk("half, then nothing"), file, b"1234567", 8)
     assert failure.value.errno == errno.EIO
 

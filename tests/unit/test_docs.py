@@ -1,4 +1,4 @@
-"""What the pages say exists: links, commands, flags, verbs."""
+"""Links, commands, flags and verbs on the pages exist."""
 
 import re
 import shlex
@@ -36,7 +36,7 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """What `#...` may name there: each heading, as code hosts make an anchor of it."""
+    """Return the valid targets of `#...` there: each heading, as code hosts make an anchor of it."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), flags=re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -102,7 +102,7 @@ def test_the_index_has_every_page() -> None:
 
 
 def test_the_site_leads_to_every_page() -> None:
-    """Whether the pages make a site, and each link leads somewhere there, says `make docs`."""
+    """`make docs` checks that the pages make a site, and that each link has a target there."""
     named = re.findall(r"^ +- (?:.+: )?([\w./-]+\.md)$", (TREE / "mkdocs.yml").read_text(), flags=re.MULTILINE)
     assert len(named) == len(set(named))
     assert {TREE / name for name in named} == {*PAGES}

@@ -68,7 +68,7 @@ def test_it_is_what_a_new_interpreter_is(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_it_is_forked() -> None:
-    """So that the other tests here are not about new interpreters."""
+    """Otherwise the other tests here would be about new interpreters."""
     loaded = forked.run([*PROGRAM, "import sys; print('tandemmq.broker.run' in sys.modules)"])
     assert loaded.stdout == "True\n"
 
@@ -156,7 +156,7 @@ def test_a_session_of_its_own() -> None:
 
 
 def test_the_server_ends_with_its_owner_however_that_ends(tmp_path: Path) -> None:
-    """And what it forked goes on, as what anybody starts."""
+    """The processes that it forked continue, like processes started in any other way."""
     text = """
 import json, os, sys
 from tests.support import forked

@@ -1,4 +1,4 @@
-"""What a broker keeps is open to whom store.file_mode says, and to nobody else."""
+"""Files of a broker are open to the users that store.file_mode permits, and to no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people install: the wheel, built from the sdist, in an environment of its own."""
+"""The installed package: the wheel, built from the sdist, in a separate environment."""
 
 import os
 import re
@@ -107,7 +107,8 @@ def test_what_cannot_be_compiled_is_plain_python_and_says_why(
 def test_the_compiler_of_the_system_makes_a_compiled_wheel(
     tmp_path: Path, outside: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `pip install .` does. In CI it compiles three modules, and zig all of them (.ci/wheels.py); in a proof all."""
+    """The build is that of `pip install .`. In CI it compiles three modules, and zig all of them (.ci/wheels.py); in a
+    proof all."""
     if not (shutil.which("cc") or shutil.which("gcc")):
         pytest.skip("no C compiler")
     tree = TREE if IS_FULL else few_modules(tmp_path / "tree")
@@ -175,7 +176,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def outside() -> dict[str, str]:
-    """An environment that does not say where the tree is: whoever runs from the tree has one, Spark's workers too."""
+    """Return an environment that does not contain the path of the tree, unlike that of the tests and of Spark's
+    workers."""
     return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
 

@@ -56,7 +56,7 @@ def taken(items: Iterable[Item]) -> set[str]:
 
 
 def is_made_of(items: Iterable[Item], characters: set[str]) -> bool:
-    """Whether these characters can make a text that the items take."""
+    """Return whether these characters can make a text that the items match."""
     for operation, argument in items:
         name = str(operation)
         if name.endswith("_REPEAT"):

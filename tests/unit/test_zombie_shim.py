@@ -1,4 +1,4 @@
-"""What is loaded into a process to hold its calls lets them go late, lets them fail, and steps its clock."""
+"""The library that is loaded into a process to hold its calls can delay them, let them fail, and step its clock."""
 
 from __future__ import annotations
 

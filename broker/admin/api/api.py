@@ -144,7 +144,7 @@ class EventStream:
         if self._streams >= STREAMS_MAX:
             raise Refused(503, f"all {STREAMS_MAX} event streams are in use")
         if address is not None and self._without_login[address] >= STREAMS_WITHOUT_LOGIN_MAX:
-            raise Refused(503, f"{STREAMS_WITHOUT_LOGIN_MAX} watch from this address without a login already")
+            raise Refused(503, f"{STREAMS_WITHOUT_LOGIN_MAX} clients without a login already watch from this address")
         self._streams += 1
         if address is not None:
             self._without_login[address] += 1

@@ -156,10 +156,10 @@ def _handler(
         caller = caller_of(request)
         if caller.role < endpoint.role:
             if caller.role is Role.NOBODY or caller is ANYBODY:
-                needed = f"this needs the role {endpoint.role.word}: log in, or send the admin token"
+                needed = f"the role {endpoint.role.word} is required: log in, or send the admin token"
                 return guard.unknown(request, needed)
             return answer(
-                {"error": f"{caller.name} has the role {caller.role.word}; this needs the role {endpoint.role.word}"},
+                {"error": f"{caller.name} has the role {caller.role.word}; the role {endpoint.role.word} is required"},
                 403,
             )
         try:

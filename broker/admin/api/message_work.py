@@ -34,12 +34,12 @@ from tandemmq.broker.core.commands import (
 )
 from tandemmq.broker.core.selector import Selector, compile_selector
 from tandemmq.broker.core.slices import WEIGHED_BYTES, Pace, Work
-from tandemmq.broker.engine.dead_letters import CAUSE_PROPERTY, DELIVERY_MODE_PROPERTY, EXPIRATION_PROPERTY
+from tandemmq.broker.engine.dead_letters import CAUSE_PROPERTY, DELIVERY_MODE_PROPERTY
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.in_process import BATCH_MAX
 from tandemmq.broker.engine.slicing import Slices
 from tandemmq.store.operations import AddMessage
-from tandemmq.store.records.altered import altered, with_own_id
+from tandemmq.store.records.altered import EXPIRATION_PROPERTY, altered, with_own_id
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.message_ids import broker_producer
 from tandemmq.store.state.state import State
@@ -202,7 +202,7 @@ class MessageWork:
 
     async def move(self, queue: Destination, target: Destination, choice: Choice, task: Task) -> None:
         if target == queue:
-            raise refusal(f"{queue} is the queue that holds them", kind=ErrorKind.DESTINATION)
+            raise refusal(f"{queue} is the queue that already holds them", kind=ErrorKind.DESTINATION)
         await self._each(task, queue, choice, partial(self._move, task, "moved", partial(self._moved, target)))
 
     async def _move(

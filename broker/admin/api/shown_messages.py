@@ -1,6 +1,7 @@
 """A message as the API shows it: values whose JSON has a limited length.
 
 Long bodies, properties and other texts are cut. ``properties_left_out`` is the number of properties that do not fit.
+An encoded message of AMQP is shown decoded, unless it is long.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from tandemmq.broker.engine.dead_letters import CAUSE_PROPERTY
+from tandemmq.broker.protocols.encoded import decoded, is_encoded
 from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge
 from tandemmq.store.records.frames import OpenedMessage
 from tandemmq.store.records.message import BodyKind, Message
@@ -79,6 +81,7 @@ def _properties(message: Message, bytes_max: int) -> tuple[Shown, int | None]:
 
 def in_list(message: Message, position: int) -> Shown:
     """Return a row of a browse. ``position``: the place in the queue at that time, from 1."""
+    size, message = message.size, _decoded(message)
     text = None
     if not _is_compressed(message):
         try:
@@ -87,12 +90,13 @@ def in_list(message: Message, position: int) -> Shown:
         except RecordDamaged:
             pass  # shown like a body that is not text
     preview = None if text is None else text[:PREVIEW_CHARACTERS_MAX]
-    return {"position": position, **headers_of(message, LISTED_BYTES_MAX), "preview": preview}
+    return {"position": position, **headers_of(message, LISTED_BYTES_MAX), "size": size, "preview": preview}
 
 
 def whole(message: Message) -> Shown:
     """Return the message with its body: as text if it is text, otherwise in base64. ``problem``: why the body is not
     shown."""
+    size, message = message.size, _decoded(message)
     body, is_cut, problem = b"", False, None
     try:
         if isinstance(message, OpenedMessage) and message.is_compressed:
@@ -103,7 +107,12 @@ def whole(message: Message) -> Shown:
         problem = str(error)
     text = _text(message, body, is_cut=is_cut)
     encoded = base64.b64encode(body).decode() if text is None else None
-    return {**headers_of(message), "body": text, "body_base64": encoded, "is_cut": is_cut, "problem": problem}
+    shown = {**headers_of(message), "size": size, "body": text, "body_base64": encoded}
+    return {**shown, "is_cut": is_cut, "problem": problem}
+
+
+def _decoded(message: Message) -> Message:
+    return (decoded(message, is_quick=True) or message) if is_encoded(message) else message
 
 
 def _first_bytes(message: Message, bytes_max: int) -> tuple[bytes, bool]:

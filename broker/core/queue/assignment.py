@@ -1,9 +1,9 @@
 """Assignment of messages to the consumers of a queue that differ, or of a queue with groups or priorities; see lanes.
 
 Messages that no consumer takes wait beside the lanes (``unwanted``), as many as a window holds. Of the rest, the stored
-ones leave memory and are remembered (skipped_ranges), and read again when other consumers come. Until all of that is
-read, these consumers (``newcomers``) receive nothing that is after it: so they, too, get the queue in its order. Other
-consumers do not wait for that.
+ones leave memory and are remembered (skipped_ranges), and read again when other consumers come. Until all of these are
+read, the new consumers (``newcomers``) receive no later messages, so they also get the queue in its order. Other
+consumers do not wait.
 
 If too many are remembered already, messages that no consumer takes fill the window (``stuck``), and the queue reads no
 further until consumers acknowledge their deliveries, or change.

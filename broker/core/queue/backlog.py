@@ -13,6 +13,8 @@ from tandemmq.broker.core.queue.ordering import take_out
 from tandemmq.broker.core.slices import pieces
 
 _position = attrgetter("position")
+# Entries of a run that are appended to another run, one by one.
+JOINED_MAX = 256
 
 
 class Known(NamedTuple):
@@ -32,19 +34,29 @@ _Run = tuple[int, int, deque[Entry], Known]  # the position of its first entry, 
 class Backlog:
     """Entries that wait for a place in a lane, in the order of the queue."""
 
-    __slots__ = ("_number", "_runs", "count")
+    __slots__ = ("_number", "_runs", "_tail", "count")
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
+        # The last run of which nothing is known: new entries join it. A run of its own takes 800 bytes.
+        self._tail: deque[Entry] = deque()
         self._number = 0
         self.count = 0
 
     def add(self, entries: deque[Entry], known: Known) -> None:
         """Add sorted ``entries``, which the caller gives away."""
-        if entries:
-            self._number += 1
-            self.count += len(entries)
-            heappush(self._runs, (entries[0].position, self._number, entries, known))
+        if not entries:
+            return
+        self.count += len(entries)
+        tail = self._tail
+        if known is NOTHING_KNOWN:
+            # An empty tail is no run any more.
+            if tail and len(entries) <= JOINED_MAX and tail[-1].position < entries[0].position:
+                tail.extend(entries)
+                return
+            self._tail = entries
+        self._number += 1
+        heappush(self._runs, (entries[0].position, self._number, entries, known))
 
     @property
     def first(self) -> int:
@@ -84,6 +96,7 @@ class Backlog:
 
     def clear(self) -> None:
         self._runs.clear()
+        self._tail = deque()
         self.count = 0
 
 

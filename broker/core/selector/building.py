@@ -94,7 +94,7 @@ def build(tree: Tree[Token], rules: Rules) -> Built:
 def _part(shape: Shape, evaluate: Evaluate, *parts: Part) -> Part:
     height = 1 + max(part.height for part in parts)
     if height > NESTING_MAX:
-        raise Mistake(f"more than {NESTING_MAX} operators are in one another", parts[0].position)
+        raise Mistake(f"more than {NESTING_MAX} operators are nested", parts[0].position)
     return Part(shape, evaluate, parts[0].position, height)
 
 
@@ -218,7 +218,7 @@ class _Builder(Transformer_InPlace[Token, Part]):
         if "_" in pattern.partition("%")[2]:
             self._searched += len(pattern)
             if self._searched > SEARCHED_CHARACTERS_MAX:
-                what = f"LIKE patterns with _ behind % have more than {SEARCHED_CHARACTERS_MAX} characters in all"
+                what = f"LIKE patterns with _ after % have more than {SEARCHED_CHARACTERS_MAX} characters in all"
                 raise Mistake(what, pattern.start_pos or 0)
         escaping = None if escape is None else _unquoted(escape)
         if escape is not None and (escaping is None or len(escaping) != 1):

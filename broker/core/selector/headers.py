@@ -18,6 +18,14 @@ def _reply_to(message: Message) -> Value:
     return None if message.reply_to is None else _reply(message.reply_to)
 
 
+def _message_id(message: Message) -> Value:
+    """Return the id that JMS clients see (MessageId.toString)."""
+    text = message.text_view
+    if text is None:
+        return message.message_id
+    return text if text.startswith("ID:") else f"ID:{text}"
+
+
 def _user_id(message: Message) -> Value:
     if message.user_id is not None:
         return message.user_id
@@ -32,7 +40,7 @@ HEADERS: dict[str, Evaluate] = {
     "JMSType": lambda message: message.type,
     "JMSDeliveryMode": lambda message: "PERSISTENT" if message.persistent else "NON_PERSISTENT",
     "JMSPriority": lambda message: message.priority,
-    "JMSMessageID": lambda message: message.message_id,
+    "JMSMessageID": _message_id,
     "JMSTimestamp": lambda message: Long(message.timestamp),
     "JMSCorrelationID": lambda message: message.correlation_id,
     "JMSExpiration": lambda message: Long(message.expiration),

@@ -234,7 +234,7 @@ class _Reader:
             raise self._invalid("a special group, which is not supported,")
         self._depth += 1
         if self._depth > NESTING_MAX:
-            raise self._invalid(f"more than {NESTING_MAX} groups in one another")
+            raise self._invalid(f"more than {NESTING_MAX} nested groups")
         part = self._alternatives()
         if not self._take(")"):
             raise self._invalid("a missing )")
@@ -266,7 +266,7 @@ class _Reader:
         ranges: list[tuple[str, str]] = []
         while not self._take("]"):
             if self._next() in ("", "[") or self._text.startswith("&&", self._position):
-                raise self._invalid("a missing ] (or classes in one another)")
+                raise self._invalid("a missing ] (or nested classes)")
             first = self._class_character()
             if callable(first):
                 tests[first] = None
@@ -289,7 +289,7 @@ class _Reader:
             return self._escape()
         character = self._next()
         if character in ("", "["):
-            raise self._invalid("a missing ] (or classes in one another)")
+            raise self._invalid("a missing ] (or nested classes)")
         self._position += 1
         return character
 

@@ -161,7 +161,7 @@ class Channel:
             except AmqpError as error:
                 self.ends.fail(receiver, Error(error.condition, error.text), commands)
         else:
-            self._links.check_left(flow.handle)
+            self._links.check_past(flow.handle)
 
     # ---- attach
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tandemmq.broker.protocols.amqp import types
+from tandemmq.broker.protocols.amqp import hot, types
 from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, AmqpError, DecodeError
 from tandemmq.broker.protocols.amqp.schema import (
     BY_NAME,
@@ -12,12 +12,16 @@ from tandemmq.broker.protocols.amqp.schema import (
     ROWS,
     Composite,
     Field,
+    Header,
     Kind,
+    Properties,
     described_name,
     fields_of,
 )
 from tandemmq.broker.protocols.amqp.types import Array, Described, Reader, Symbol, Timestamp, UByte, UInt, ULong, UShort
 
+# Limit of values in a performative, nested ones included.
+PERFORMATIVE_VALUES_MAX: Final = 2_000
 # The type of a value that a field of the kind takes. A string may stand for a symbol, and a symbol for a string.
 _READ: Final[dict[Kind, tuple[type, ...]]] = {
     Kind.BOOLEAN: (bool,),
@@ -46,11 +50,27 @@ _FIELDS: Final[dict[type[Composite], tuple[Field, ...]]] = {row: fields_of(row) 
 _STARTS: Final[dict[type[Composite], bytes]] = {row: b"\0" + types.encode(ULong(code)) for row, code in CODES.items()}
 
 
+_HEADER: Final = CODES[Header]
+_PROPERTIES: Final = CODES[Properties]
+
+
 def code_of(descriptor: Any) -> int:
     """Return the number of a descriptor, which may be a symbol; -1: it is unknown."""
     if isinstance(descriptor, ULong):
         return int(descriptor)
     return BY_NAME.get(descriptor, -1) if isinstance(descriptor, Symbol) else -1
+
+
+def read_performative(body: bytes) -> tuple[Composite, int]:
+    """Return the performative of a frame, and the place of its payload. Raises AmqpError."""
+    transfer = hot.read_transfer(body)
+    if transfer is not None:
+        return transfer
+    disposition = hot.read_disposition(body)
+    if disposition is not None:
+        return disposition, len(body)
+    reader = Reader(body, 0, PERFORMATIVE_VALUES_MAX)
+    return read_composite(reader), reader.at
 
 
 def read_composite(reader: Reader) -> Composite:
@@ -59,6 +79,17 @@ def read_composite(reader: Reader) -> Composite:
     if found is None:
         raise DecodeError("null stands for a composite type")
     return found
+
+
+def read_section(code: int, data: bytes, at: int, stop: int) -> Composite | None:
+    """Return the composite that a section of a message is; None for null. ``at``: the place of its list. Raises
+    AmqpError."""
+    found: Composite | None = None
+    if code == _HEADER:
+        found = hot.read_header(data, at, stop)
+    elif code == _PROPERTIES:
+        found = hot.read_properties(data, at, stop)
+    return found or composed(Described(ULong(code), Reader(data[at:stop]).value()))
 
 
 def composed(value: Any) -> Composite | None:

@@ -6,7 +6,6 @@ The client has credit for a bounded number of messages, those that are not answe
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Final
 
 from tandemmq.broker.core.commands import ClientError, Command, Send
 from tandemmq.broker.protocols.amqp import schema
@@ -23,8 +22,8 @@ from tandemmq.broker.protocols.amqp.incoming import Incoming
 from tandemmq.broker.protocols.amqp.links import CREDIT, CREDIT_LOW, InLink, Partial
 from tandemmq.broker.protocols.amqp.outcomes import error_of
 from tandemmq.broker.protocols.amqp.schema import (
+    ACCEPTED,
     UINT_MAX,
-    Accepted,
     Composite,
     Disposition,
     Error,
@@ -32,8 +31,6 @@ from tandemmq.broker.protocols.amqp.schema import (
     TransactionalState,
 )
 from tandemmq.broker.protocols.amqp.transactions import Transaction
-
-_ACCEPTED: Final = Accepted()
 
 
 class Sent:
@@ -123,7 +120,7 @@ class DeliveriesIn:
         # prove: amqp-accepts-after-the-store "link.unanswered += 1" -> "self.stored(Sent(self, link, 0, None))"
         link.unanswered += 1
         receipt = link.presettled if delivery.is_settled else Sent(self, link, delivery.delivery_id, transaction)
-        commands.append(Send(message, name, receipt, incoming.translate))
+        commands.append(Send(message, name, receipt))
 
     def drop_partial(self, link: InLink) -> None:
         """Forget what came of a delivery that is not whole."""
@@ -135,7 +132,7 @@ class DeliveriesIn:
         """Accept a message of the client: it is durable if it is to be. In a transaction, the commit makes it so."""
         endpoint, transaction = self._endpoint, sent.transaction
         if not endpoint.is_ending:
-            state = _ACCEPTED if transaction is None else transaction.accepted
+            state = ACCEPTED if transaction is None else transaction.accepted
             if sent.link.is_second:
                 self.answer(sent.link, sent.delivery_id, state)
             else:
@@ -143,7 +140,9 @@ class DeliveriesIn:
         self.answered(sent.link)
 
     def not_stored(self, sent: Sent, error: ClientError) -> None:
-        """Reject a message of the client."""
+        """Reject a message of the client. The engine lets its transaction fail."""
+        if sent.transaction is not None:
+            sent.transaction.has_failed = True
         if not self._endpoint.is_ending:
             self.answer(sent.link, sent.delivery_id, _rejected(error_of(error), sent.transaction))
         self.answered(sent.link)

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from operator import itemgetter
 from typing import Any, Final
 
 from tandemmq.broker.core.commands import ClientError, Command, Grant
 from tandemmq.broker.protocols.amqp import schema
 from tandemmq.broker.protocols.amqp.endpoint import Endpoint
 from tandemmq.broker.protocols.amqp.errors import Scope, not_implemented
+from tandemmq.broker.protocols.amqp.hot import TRANSFER_HEAD_BYTES, transfer_head
 from tandemmq.broker.protocols.amqp.links import GRANTED_MAX, OutLink, Waiting
 from tandemmq.broker.protocols.amqp.outcomes import command_of
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Flow
 from tandemmq.broker.protocols.amqp.transactions import Run
-from tandemmq.broker.protocols.amqp.transfers import Frames, whole
+from tandemmq.broker.protocols.amqp.transfers import Frames
 
 # Frames of waiting deliveries that are made in one turn.
 SENT_FRAMES_MAX: Final = 256
@@ -34,7 +34,7 @@ class DeliveriesOut:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._next_delivery_id = 0
-        self._unsettled: dict[int, OutLink] = {}  # by delivery id, in order
+        self._unsettled: dict[int, OutLink] = {}  # by delivery id
         # Deliveries that wait for the window, with their tags. Of the first, some frames may be written.
         self._waiting: deque[tuple[OutLink, int, Frames]] = deque()
 
@@ -61,8 +61,8 @@ class DeliveriesOut:
         if flow.properties is not None and _TRANSACTION in flow.properties:
             raise not_implemented("acquisition in a transaction (txn-id in a flow)")
         if flow.link_credit is not None:
-            # What the client counts may be behind, by deliveries that are on their way to it.
-            behind = _signed(link.delivery_count - (flow.delivery_count or 0)) + link.waiting
+            # What the client counts may be behind, by deliveries that are on their way to it, but not ahead.
+            behind = max(_signed(link.delivery_count - (flow.delivery_count or 0)), 0) + link.waiting
             link.remaining = flow.link_credit - behind
         link.is_draining = flow.drain
         link.is_drained = False
@@ -140,28 +140,25 @@ class DeliveriesOut:
         link.remaining -= 1
         id = self._next_delivery_id
         self._next_delivery_id = (id + 1) & UINT_MAX
-        transfer = schema.Transfer(
-            handle=link.own_handle,
-            delivery_id=id,
-            delivery_tag=tag.to_bytes(8, "big"),
-            message_format=message_format,
-            settled=link.is_settled,
-        )
         if not link.is_settled:
             link.unsettled[id] = tag
             self._unsettled[id] = link
         endpoint = self._endpoint
         connection = endpoint.connection
-        frame = whole(endpoint.number, transfer, message_pieces, connection.frame_bytes_max)
-        if frame is None or self._waiting or endpoint.window <= 0:
-            link.waiting += 1
-            self._waiting.append((link, tag, Frames(transfer, message_pieces)))
-            self.send_waiting()
-        else:
-            for piece in frame:
+        size = sum(map(len, message_pieces))
+        is_usual = not message_format and TRANSFER_HEAD_BYTES + size <= connection.frame_bytes_max
+        if is_usual and not self._waiting and endpoint.window > 0:
+            connection.write(transfer_head(endpoint.number, link.own_handle, id, tag, link.is_settled, size))
+            for piece in message_pieces:
                 connection.write(piece)
             endpoint.sent()
             self._written(link, tag)
+        else:
+            tag_bytes = tag.to_bytes(8, "big")
+            transfer = schema.Transfer(link.own_handle, id, tag_bytes, message_format, link.is_settled)
+            link.waiting += 1
+            self._waiting.append((link, tag, Frames(transfer, message_pieces)))
+            self.send_waiting()
         if tag >= link.granted:
             if link.remaining > 0 and self._room(link) > 0:
                 connection.ask(self._grant(link))
@@ -265,7 +262,8 @@ class DeliveriesOut:
         unsettled = self._unsettled
         count = ((last - first) & UINT_MAX) + 1
         if count <= len(unsettled):
-            ids = [id for id in ((first + each) & UINT_MAX for each in range(count)) if id in unsettled]
+            ids = [(first + each) & UINT_MAX for each in range(count)]
+            ids = [id for id in ids if id in unsettled]
             self._endpoint.scanned += count
         else:
             ids = [id for id in unsettled if (id - first) & UINT_MAX < count]
@@ -288,14 +286,12 @@ class DeliveriesOut:
     def resume(self, run: Run) -> None:
         """Have deliveries wait for the client again: their transaction was rolled back."""
         link = run.link
-        for place, id in enumerate(run.ids):
-            link.unsettled[id] = run.first + place
+        tag = run.first
+        for id in run.ids:
+            link.unsettled[id] = tag
             self._unsettled[id] = link
-        link.unsettled = dict(sorted(link.unsettled.items(), key=itemgetter(1)))
-        # Delivery ids are serial numbers: the oldest is the furthest behind the next.
-        next_id = self._next_delivery_id
-        self._unsettled = dict(sorted(self._unsettled.items(), key=lambda each: (each[0] - next_id) & UINT_MAX))
-        self._endpoint.scanned += len(self._unsettled)
+            tag += 1
+        self._endpoint.scanned += len(run.ids)
 
     def settle(self, run: Run, state: Any) -> None:
         """Settle deliveries with the outcome that they have since their transaction was committed."""

@@ -11,7 +11,7 @@ there, before memory is used for the frame.
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from tandemmq.broker.protocols.amqp.errors import FRAMING_ERROR, AmqpError
 
@@ -28,13 +28,16 @@ _WORD: Final = 4
 EMPTY: Final = _HEAD.pack(8, 2, OF_AMQP, 0)
 
 
-class Frame(NamedTuple):
+class Frame:
     """A frame: ``body`` is the performative and its payload, ``size`` the length of the whole frame."""
 
-    type: int
-    channel: int
-    body: bytes
-    size: int
+    __slots__ = ("body", "channel", "size", "type")
+
+    def __init__(self, type: int, channel: int, body: bytes, size: int) -> None:
+        self.type = type
+        self.channel = channel
+        self.body = body
+        self.size = size
 
 
 class FrameCutter:

@@ -19,12 +19,13 @@ Link = InLink | OutLink
 class LinkTable:
     """``in_links`` and ``out_links``: by the handle of the client."""
 
-    __slots__ = ("_handle_max", "_left", "_used", "in_links", "out_links")
+    __slots__ = ("_handle_max", "_left", "_past", "_used", "in_links", "out_links")
 
     def __init__(self, handle_max: int) -> None:
         self.in_links: dict[int, InLink] = {}
         self.out_links: dict[int, OutLink] = {}
         self._left: set[int] = set()  # handles that this side detached, and the client did not yet
+        self._past: set[int] = set()  # handles that the client used once
         self._used: set[int] = set()  # this side's, until its detach is written
         self._handle_max = min(handle_max, HANDLE_MAX)  # of this side's
 
@@ -40,11 +41,18 @@ class LinkTable:
         if handle not in self._left:
             raise AmqpError(UNATTACHED_HANDLE, f"the handle {handle} is not attached", Scope.SESSION)
 
+    def check_past(self, handle: int) -> None:
+        """Raise AmqpError if the client grants credit to a link that never was. It may do so behind its own detach:
+        go-amqp 1.7 does."""
+        if handle not in self._past:
+            self.check_left(handle)
+
     def all(self) -> list[Link]:
         return [*self.in_links.values(), *self.out_links.values()]
 
     def add(self, link: Link) -> None:
         """Add a new link."""
+        self._past.add(link.handle)
         if isinstance(link, InLink):
             self.in_links[link.handle] = link
         else:

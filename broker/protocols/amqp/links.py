@@ -111,7 +111,7 @@ class OutLink:
     granted: int = 0
     remaining: int = 0
     waiting: int = 0  # deliveries of which not all frames were written
-    unsettled: dict[int, int] = field(default_factory=dict)  # delivery id -> tag, in order
+    unsettled: dict[int, int] = field(default_factory=dict)  # delivery id -> tag
     seen: int = 0
     # Tags of presettled deliveries that were written, and that the engine does not know as settled; 0: none.
     written: int = 0

@@ -1,6 +1,7 @@
 """The broker's message to the encoded message for an AMQP client (docs/formats/amqp.md). Pure.
 
-A message of AMQP that is stored whole gets a new header, and keeps the bytes of all other sections.
+A message of AMQP is stored whole, and keeps the bytes of all sections. The header is a new one only if it must say
+something else. Delivery annotations are for one hop.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ import struct
 from typing import Any, Final
 
 from tandemmq.broker.core.commands import Undeliverable
-from tandemmq.broker.protocols.amqp import incoming, sections, types
+from tandemmq.broker.protocols.amqp import bodies, hot, incoming, sections, types
 from tandemmq.broker.protocols.amqp.addresses import address_of
-from tandemmq.broker.protocols.amqp.codec import composed, write_composite
+from tandemmq.broker.protocols.amqp.codec import read_section, write_composite
+from tandemmq.broker.protocols.amqp.decoded import ORIGINAL_ENCODING
 from tandemmq.broker.protocols.amqp.errors import AmqpError
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Header, Properties
-from tandemmq.broker.protocols.amqp.types import Described, Reader, Symbol, ULong, Uuid
+from tandemmq.broker.protocols.amqp.types import Symbol, ULong, Uuid
+from tandemmq.broker.protocols.encoded import is_encoded
+from tandemmq.store.records.altered import EXPIRATION_PROPERTY
 from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge
 from tandemmq.store.records.frames import OpenedMessage
 from tandemmq.store.records.message import BodyKind, DestinationKind, Message, PropertyValue
@@ -64,10 +68,11 @@ def encode(message: Message, redeliveries: int, now: int, bytes_max: int, *, is_
     body = _body_of(message, bytes_max, is_quick=is_quick)
     format = properties.get(incoming.MESSAGE_FORMAT)
     message_format = int(format) & UINT_MAX if isinstance(format, int) else 0
-    header = _header(message, properties, redeliveries, now)
-    if properties.get(incoming.NATIVE) is True and message.body_kind is BodyKind.BYTES:
-        return _native(header, body), message_format
+    if is_encoded(message):
+        is_dead = EXPIRATION_PROPERTY in properties
+        return _encoded(message, body, redeliveries, now, is_dead=is_dead), message_format
     try:
+        header = _header(message, properties, redeliveries, now)
         pieces = [] if header is None else [write_composite(header)]
         pieces.append(_section(sections.MESSAGE_ANNOTATIONS, _annotations(message, properties)))
         pieces.append(write_composite(_properties(message, properties)))
@@ -111,7 +116,7 @@ def _header(message: Message, properties: dict[str, PropertyValue], redeliveries
     if message.priority != incoming.DEFAULT_PRIORITY:
         found.priority = min(max(message.priority, 0), UBYTE_MAX)
     if message.expiration:
-        found.ttl = min(max(message.expiration - now, 1), UINT_MAX)
+        found.ttl = _ttl(message, now)
     if redeliveries:
         found.delivery_count = redeliveries
     first = properties.get(incoming.FIRST_ACQUIRER)
@@ -121,28 +126,62 @@ def _header(message: Message, properties: dict[str, PropertyValue], redeliveries
     return found if is_there else None
 
 
-def _native(header: Header | None, encoded: bytes) -> list[bytes]:
-    """Return a message that was stored whole: its header is new, and delivery annotations are for one hop."""
+def _encoded(message: Message, encoded: bytes, redeliveries: int, now: int, *, is_dead: bool) -> list[bytes]:
+    """Return a message that is stored whole. ``is_dead``: it is a dead letter that had an expiration."""
+    is_as_sent = not redeliveries and not message.expiration and not is_dead
+    if is_as_sent and hot.has_header(encoded, message.persistent, message.priority):
+        return [encoded]
     try:
         start = 0
-        for section in sections.scan(encoded):
+        old: Header | None = None
+        is_for_one_hop = False
+        found_sections = sections.scan(encoded)
+        for section in found_sections:
             if section.code == sections.HEADER:
-                _keep_priority(header, encoded[section.value : section.stop])
-            if section.code not in (sections.HEADER, sections.DELIVERY_ANNOTATIONS):
+                found = read_section(section.code, encoded, section.value, section.stop)
+                old = found if isinstance(found, Header) else None
+            elif section.code == sections.DELIVERY_ANNOTATIONS:
+                is_for_one_hop = True
+            else:
                 start = section.start
                 break
             start = section.stop
-        head = [] if header is None else [write_composite(header)]
+        new = _renewed(old or Header(), message, redeliveries, now)
+        is_kept_longer = not message.expiration and (is_dead or bool(old and old.ttl))
+        if new == (old or Header()) and not is_for_one_hop and not is_kept_longer:
+            return [encoded]
+        head = [write_composite(new)] if old is not None or new != Header() else []
+        if is_kept_longer:
+            return head + _without_expiration(encoded, found_sections, start)
+        return [*head, encoded[start:]]
     except (AmqpError, ValueError) as error:
         raise Undeliverable(str(error)) from None
-    return [*head, encoded[start:] if start else encoded]
 
 
-def _keep_priority(header: Header | None, encoded: bytes) -> None:
-    """Keep a priority above those of JMS."""
-    old = composed(Described(ULong(sections.HEADER), Reader(encoded).value()))
-    if header is not None and isinstance(old, Header) and (old.priority or 0) > incoming.PRIORITY_MAX:
-        header.priority = old.priority
+def _without_expiration(encoded: bytes, found: list[sections.Section], start: int) -> list[bytes]:
+    """Return the message from ``start`` on, without its time of expiration: Qpid JMS would drop it."""
+    for each in found:
+        if each.code == sections.PROPERTIES:
+            given = read_section(each.code, encoded, each.value, each.stop)
+            if isinstance(given, Properties) and given.absolute_expiry_time is not None:
+                given.absolute_expiry_time = None
+                return [encoded[start : each.start], write_composite(given), encoded[each.stop :]]
+    return [encoded[start:]]
+
+
+def _renewed(old: Header, message: Message, redeliveries: int, now: int) -> Header:
+    """Return the header with what is true now. A field keeps its value, also a default, if that is still right."""
+    return Header(
+        durable=old.durable if (old.durable is True) is message.persistent else message.persistent,
+        priority=old.priority,
+        ttl=_ttl(message, now) if message.expiration else None if old.ttl else old.ttl,
+        first_acquirer=old.first_acquirer,
+        delivery_count=redeliveries or (None if old.delivery_count else old.delivery_count),
+    )
+
+
+def _ttl(message: Message, now: int) -> int:
+    return min(max(message.expiration - now, 1), UINT_MAX)
 
 
 def _section(code: int, value: Any) -> bytes:
@@ -169,9 +208,9 @@ def _annotations(message: Message, properties: dict[str, PropertyValue]) -> dict
 
 
 def _properties(message: Message, properties: dict[str, PropertyValue]) -> Properties:
-    id = properties.get(incoming.MESSAGE_ID)
+    text = message.text_view
     found = Properties(
-        message_id=_id_of(id) if isinstance(id, str) else _id_of_broker(message.message_id),
+        message_id=_id_of_broker(message.message_id) if text is None else _id_of(text),
         to=address_of(message.destination),
         subject=message.type,
         reply_to=None if message.reply_to is None else address_of(message.reply_to),
@@ -188,7 +227,7 @@ def _properties(message: Message, properties: dict[str, PropertyValue]) -> Prope
     found.content_encoding = _text(properties, incoming.CONTENT_ENCODING)
     found.reply_to_group_id = _text(properties, incoming.REPLY_TO_GROUP_ID)
     if message.body_kind is BodyKind.OBJECT and found.content_type is None:
-        found.content_type = incoming.JAVA_OBJECT
+        found.content_type = bodies.JAVA_OBJECT
     return found
 
 
@@ -220,25 +259,25 @@ def _id_of(text: str) -> Any:
 
 
 def _body(message: Message, properties: dict[str, PropertyValue], body: bytes) -> list[bytes]:
-    given = properties.get(incoming.ORIGINAL_ENCODING)
+    given = properties.get(ORIGINAL_ENCODING)
     encoding = int(given) if isinstance(given, int) else 0
     kind = message.body_kind
-    if kind is BodyKind.NONE or (encoding == incoming.NO_BODY and not body):
+    if kind is BodyKind.NONE or (encoding == bodies.NO_BODY and not body):
         return []
     if kind is BodyKind.MAP:
         return [_VALUE + types.encode(decode_properties(body) if body else {})]
     if kind is BodyKind.STREAM:
         items = decode_stream(body)
-        code = sections.SEQUENCE if encoding == incoming.SEQUENCE else sections.VALUE
+        code = sections.SEQUENCE if encoding == bodies.SEQUENCE else sections.VALUE
         return [_section(code, items)]
     if kind is BodyKind.TEXT:
-        if encoding == incoming.VALUE_NULL and not body:
+        if encoding == bodies.VALUE_NULL and not body:
             return [_VALUE + b"\x40"]
-        if encoding == incoming.DATA:
+        if encoding == bodies.DATA:
             return [_DATA + _SIZE.pack(len(body)), body]
         text = _valid(body)
         return [_VALUE + b"\xb1" + _SIZE.pack(len(text)), text]
-    if encoding == incoming.VALUE_BINARY:
+    if encoding == bodies.VALUE_BINARY:
         return [_VALUE + b"\xb0" + _SIZE.pack(len(body)), body]
     return [_DATA + _SIZE.pack(len(body)), body]
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from tandemmq.broker.protocols.amqp import hot
 from tandemmq.broker.protocols.amqp.codec import write_composite
-from tandemmq.broker.protocols.amqp.frames import frame_of
-from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Composite, Disposition
+from tandemmq.broker.protocols.amqp.frames import FRAME_BYTES_MIN, frame_of
+from tandemmq.broker.protocols.amqp.schema import ACCEPTED, UINT_MAX, Composite, Disposition
 from tandemmq.broker.protocols.output import asleep
 
 # What ``pending_bytes`` counts for a disposition that may still grow.
@@ -16,12 +17,13 @@ _RANGE_BYTES: Final = 60
 
 
 class AmqpOutput:
-    """Pieces of bytes in order; ``pending_bytes``: how many in all. ``wake`` requests a turn for the session
-    (``Session.set_wake``)."""
+    """Pieces of bytes in order; ``pending_bytes``: how many in all. ``frame_bytes_max``: longest frame that the client
+    takes. ``wake`` requests a turn for the session (``Session.set_wake``)."""
 
     def __init__(self) -> None:
         self._out: list[bytes | memoryview] = []
         self.pending_bytes = 0
+        self.frame_bytes_max = FRAME_BYTES_MIN
         self.wake: Callable[[], None] = asleep
         # Channel, first and last delivery id, and their outcome.
         self._accepted: tuple[int, int, int, Composite] | None = None
@@ -49,7 +51,15 @@ class AmqpOutput:
 
     def say(self, channel: int, performative: Composite, *, type: int = 0) -> None:
         """Append a frame without payload."""
-        self.write(frame_of(channel, write_composite(performative), type))
+        frame = frame_of(channel, write_composite(performative), type)
+        if len(frame) > self.frame_bytes_max:
+            self.too_long(len(frame))
+        else:
+            self.write(frame)
+
+    def too_long(self, frame_bytes: int) -> None:
+        """End the connection: an answer has more bytes than its client takes in a frame."""
+        raise NotImplementedError
 
     def accept(self, channel: int, delivery_id: int, state: Composite) -> None:
         """Settle a delivery of the client as accepted. ``state``: the same object for all that are accepted alike."""
@@ -69,4 +79,7 @@ class AmqpOutput:
         found, self._accepted = self._accepted, None
         if found is not None:
             self.pending_bytes -= _RANGE_BYTES
-            self.settle(*found, is_receiver=True)
+            if found[3] is ACCEPTED:
+                self.write(hot.accepted(found[0], found[1], found[2]))
+            else:
+                self.settle(*found, is_receiver=True)

@@ -38,6 +38,7 @@ def login_of(init: SaslInit, certificate: str | None, receipt: Receipt) -> LogIn
     if init.mechanism == ANONYMOUS:
         return LogIn(None, None, receipt)
     if init.mechanism == EXTERNAL and certificate is not None:
+        # prove: amqp-certificate-is-its-own-user "response not in" -> "False and response not in"
         if response not in (b"", certificate.encode()):
             raise LoginRefused("SASL EXTERNAL: the client wants to act for another user")
         return LogIn(None, None, receipt)

@@ -172,7 +172,7 @@ class Flow(Composite):
 
 
 @composite(0x14, "transfer")
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Transfer(Composite):
     handle: UInt
     delivery_id: MaybeUInt = None
@@ -188,7 +188,7 @@ class Transfer(Composite):
 
 
 @composite(0x15, "disposition")
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Disposition(Composite):
     role: Boolean
     first: UInt
@@ -242,6 +242,9 @@ class Accepted(Composite):
     pass
 
 
+ACCEPTED: Final = Accepted()
+
+
 @composite(0x25, "rejected")
 @dataclass(slots=True)
 class Rejected(Composite):
@@ -293,7 +296,7 @@ class Target(Composite):
 
 
 @composite(0x70, "header")
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Header(Composite):
     durable: MaybeBoolean = None
     priority: Annotated[int | None, Kind.UBYTE] = None
@@ -303,7 +306,7 @@ class Header(Composite):
 
 
 @composite(0x73, "properties")
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Properties(Composite):
     message_id: Anything = None
     user_id: MaybeBinary = None

@@ -6,66 +6,93 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from tandemmq.broker.protocols.amqp.codec import code_of
 from tandemmq.broker.protocols.amqp.errors import DecodeError
 from tandemmq.broker.protocols.amqp.types import Reader
 
-HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = range(0x70, 0x75)
-DATA, SEQUENCE, VALUE, FOOTER = range(0x75, 0x79)
+HEADER: Final = 0x70
+DELIVERY_ANNOTATIONS: Final = 0x71
+MESSAGE_ANNOTATIONS: Final = 0x72
+PROPERTIES: Final = 0x73
+APPLICATION_PROPERTIES: Final = 0x74
+DATA: Final = 0x75
+SEQUENCE: Final = 0x76
+VALUE: Final = 0x77
+FOOTER: Final = 0x78
 BODY: Final = frozenset((DATA, SEQUENCE, VALUE))
-# Only sections of these kinds may come more than once.
-_SEVERAL: Final = frozenset((DATA, SEQUENCE))
+# The constructors of sections that may come more than once: binary, and lists.
+_DATA: Final = b"\xa0\xb0"
+_SEQUENCE: Final = b"\x45\xc0\xd0"
 # Limit of the sections of a message.
 SECTIONS_MAX: Final = 1_000
 _DESCRIBED: Final = 0
 _SMALL_ULONG: Final = 0x53
 
 
-class Section(NamedTuple):
+class Section:
     """A section: ``start`` is that of its descriptor, ``value`` that of what is described, ``stop`` its end."""
 
-    code: int
-    start: int
-    value: int
-    stop: int
+    __slots__ = ("code", "start", "stop", "value")
+
+    def __init__(self, code: int, start: int, value: int, stop: int) -> None:
+        self.code = code
+        self.start = start
+        self.value = value
+        self.stop = stop
 
 
 def scan(encoded: bytes) -> list[Section]:
     """Return the sections of a message. Raises DecodeError for bytes that are not a message."""
     found: list[Section] = []
-    seen = 0
-    reader = Reader(encoded)
-    while reader.at < len(encoded):
-        start = reader.at
-        if encoded[start] != _DESCRIBED or len(encoded) < start + 4:
+    seen = at = 0
+    length = len(encoded)
+    while at < length:
+        start = at
+        if encoded[start] != _DESCRIBED or length < start + 4:
             raise DecodeError("a section of the message has no descriptor")
         if encoded[start + 1] == _SMALL_ULONG:
             code = encoded[start + 2]
-            reader.at = start + 3
+            value = start + 3
         else:
-            reader.at = start + 1
+            reader = Reader(encoded, start + 1)
             code = code_of_section(reader)
-        value = reader.at
-        if value >= len(encoded):
+            value = reader.at
+        if value >= length:
             raise DecodeError("a section of the message has no value")
-        if encoded[value] == _DESCRIBED and code == VALUE:
-            _skip_described(reader)
-        else:
-            reader.skip()
+        at = _end_of(encoded, value, code)
         if not HEADER <= code <= FOOTER:
             raise DecodeError(f"a message has no section 0x{code & 0xFFFF:x}")
+        is_several = code in (DATA, SEQUENCE)
+        if is_several and encoded[value] not in (_DATA if code == DATA else _SEQUENCE):
+            raise DecodeError(f"the section 0x{code:x} of a message has another type")
         bit = 1 << (code - HEADER)
-        if seen & bit and code not in _SEVERAL:
+        if seen & bit and not is_several:
             raise DecodeError(f"a message has the section 0x{code:x} twice")
         seen |= bit
-        found.append(Section(code, start, value, reader.at))
+        found.append(Section(code, start, value, at))
         if len(found) > SECTIONS_MAX:
             raise DecodeError(f"a message has more than {SECTIONS_MAX} sections")
-    if len({each.code for each in found if each.code in BODY}) > 1:
+    bodies = seen >> (DATA - HEADER) & 0b111
+    if bodies & (bodies - 1):
         raise DecodeError("a message has bodies of two kinds")
     return found
+
+
+def _end_of(encoded: bytes, value: int, code: int) -> int:
+    """Return the end of what is described. Raises DecodeError."""
+    kind = encoded[value] >> 4
+    if kind in (0xA, 0xC) and value + 1 < len(encoded):
+        stop = value + 2 + encoded[value + 1]
+        if stop <= len(encoded):
+            return stop
+    reader = Reader(encoded, value)
+    if encoded[value] == _DESCRIBED and code == VALUE:
+        _skip_described(reader)
+    else:
+        reader.skip()
+    return reader.at
 
 
 _NAMES: Final = {

@@ -33,10 +33,11 @@ from tandemmq.broker.core.commands import (
 )
 from tandemmq.broker.protocols.amqp import frames, sasl, schema
 from tandemmq.broker.protocols.amqp.channel import Channel
-from tandemmq.broker.protocols.amqp.codec import read_composite
+from tandemmq.broker.protocols.amqp.codec import read_performative
 from tandemmq.broker.protocols.amqp.deliveries_in import Sent
 from tandemmq.broker.protocols.amqp.endpoint import WINDOW
 from tandemmq.broker.protocols.amqp.errors import (
+    FRAME_SIZE_TOO_SMALL,
     FRAMING_ERROR,
     ILLEGAL_STATE,
     NOT_ALLOWED,
@@ -45,7 +46,7 @@ from tandemmq.broker.protocols.amqp.errors import (
     ConnectionFailure,
     Scope,
 )
-from tandemmq.broker.protocols.amqp.frames import FRAME_BYTES_MIN, OF_SASL, Frame, FrameCutter
+from tandemmq.broker.protocols.amqp.frames import OF_SASL, Frame, FrameCutter
 from tandemmq.broker.protocols.amqp.link_ends import LinkEnds
 from tandemmq.broker.protocols.amqp.link_table import HANDLE_MAX, Link
 from tandemmq.broker.protocols.amqp.links import OutLink, Waiting
@@ -64,7 +65,6 @@ from tandemmq.broker.protocols.amqp.outgoing import TakesLong, encode
 from tandemmq.broker.protocols.amqp.output import AmqpOutput
 from tandemmq.broker.protocols.amqp.schema import Error
 from tandemmq.broker.protocols.amqp.transactions import Transactions
-from tandemmq.broker.protocols.amqp.types import Reader
 from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
 from tandemmq.store.records.message import Message
 from tandemmq.store.records.message_ids import broker_producer
@@ -72,8 +72,6 @@ from tandemmq.store.records.transactions import XaTransactionId
 
 # Limit of one connection: links in all sessions.
 LINKS_MAX: Final = 4_096
-# Limit of values in a performative, nested ones included.
-PERFORMATIVE_VALUES_MAX: Final = 2_000
 # Limit of what a client sends before its login, its open, or an end whose channel it uses again, is answered.
 WAITING_BYTES_MAX: Final = 64 * 1024
 # Frames and looked-at deliveries in one turn.
@@ -119,7 +117,6 @@ class AmqpSession(AmqpOutput):
         self.is_connected = False
         self.send_interval_ms = 0
         self.receive_interval_ms = 0
-        self.frame_bytes_max = FRAME_BYTES_MIN
         self.message_bytes_max = limits.message_bytes_max
         self.unsettled_max = limits.unsettled_max
         self.partial_bytes = 0
@@ -267,8 +264,7 @@ class AmqpSession(AmqpOutput):
             if self._state is State.INIT:
                 raise AmqpError(FRAMING_ERROR, "a frame of SASL is empty")
             return 0
-        reader = Reader(frame.body, 0, PERFORMATIVE_VALUES_MAX)
-        performative = read_composite(reader)
+        performative, payload_at = read_performative(frame.body)
         if self._state is State.INIT:
             if not isinstance(performative, schema.SaslInit):
                 raise AmqpError(FRAMING_ERROR, f"{type(performative).__name__} comes before the SASL init")
@@ -284,7 +280,7 @@ class AmqpSession(AmqpOutput):
             return 0
         if isinstance(performative, schema.Open):
             raise AmqpError(ILLEGAL_STATE, "a connection is opened once")
-        return self._take_of_channel(frame.channel, performative, frame.body[reader.at :], commands)
+        return self._take_of_channel(frame.channel, performative, frame.body[payload_at:], commands)
 
     # ---- login and open
 
@@ -478,6 +474,10 @@ class AmqpSession(AmqpOutput):
 
     def _no_room(self, error: ClientError) -> None:
         self.ask(ProtocolFailure(ConnectionFailure(AmqpError(RESOURCE_LIMIT, error.message))))
+
+    def too_long(self, frame_bytes: int) -> None:
+        text = f"an answer has {frame_bytes} bytes, and the client takes frames of {self.frame_bytes_max}"
+        self.ask(ProtocolFailure(ConnectionFailure(AmqpError(FRAME_SIZE_TOO_SMALL, text))))
 
     # ---- what the broker says
 

@@ -26,17 +26,6 @@ RETIRED_MAX: Final = 10_000
 _ID_BYTES: Final = 8
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
-def _ignore(error: ClientError) -> None:
-    """Do nothing: the commit reports that the transaction failed."""
-
-
-_UNTOLD: Final = Waiting(_nothing, _ignore)
-
-
 class Run:
     """Deliveries of a link, with all tags from ``first`` to ``last``. ``ids``: their delivery ids, in the same order;
     none if it does not matter any more."""
@@ -53,7 +42,7 @@ class Deliveries(Protocol):
     """Deliveries of a session to its client, as a transaction uses them."""
 
     def resume(self, run: Run) -> None:
-        """Have deliveries wait for the client again."""
+        """Have deliveries wait for the client again: they are not settled, and have no outcome."""
 
     def settle(self, run: Run, state: Any) -> None:
         """Settle deliveries with this outcome."""
@@ -72,18 +61,19 @@ class _Retired:
 
 class Transaction:
     """An open transaction. ``control``: the link that declared it; ``name``: as the engine knows it; ``accepted``: the
-    state of accepted deliveries."""
+    state of accepted deliveries. ``has_failed``: something of it was refused, so it can only be rolled back."""
 
-    __slots__ = ("_count", "_is_full", "_retired", "accepted", "control", "id", "name")
+    __slots__ = ("_count", "_retired", "_told", "accepted", "control", "has_failed", "id", "name")
 
     def __init__(self, control: InLink, number: int) -> None:
         self.control = control
         self.name = str(number)
         self.id = number.to_bytes(_ID_BYTES, "big")
         self.accepted = self.state(Accepted())
+        self.has_failed = False
+        self._told = Waiting(self._enlisted, self._failed)
         self._retired: list[_Retired] = []
         self._count = 0
-        self._is_full = False
 
     def state(self, outcome: Composite | None) -> TransactionalState:
         """Return the state of a delivery with this outcome in the transaction."""
@@ -91,7 +81,15 @@ class Transaction:
 
     def failure(self, reason: str) -> ProtocolFailure:
         """Return the command after which the transaction can only be rolled back."""
-        return ProtocolFailure(refusal(reason, kind=ErrorKind.STATE, receipt=_UNTOLD), self.name)
+        self.has_failed = True
+        return ProtocolFailure(refusal(reason, kind=ErrorKind.STATE, receipt=self._told), self.name)
+
+    def _enlisted(self) -> None:
+        """Do nothing: the client was told before."""
+
+    def _failed(self, error: ClientError) -> None:
+        """Note that the engine refused an acknowledgement; the commit reports it."""
+        self.has_failed = True
 
     def retire(
         self, deliveries: Deliveries, run: Run, outcome: Any, *, is_settled: bool, commands: list[Command]
@@ -101,16 +99,15 @@ class Transaction:
         if is_settled:
             run.ids.clear()
         if self._count > RETIRED_MAX:
-            if not self._is_full:
-                self._is_full = True
+            if not self.has_failed:
                 commands.append(self.failure(f"it has outcomes of more than {RETIRED_MAX} deliveries"))
-            _give_back(deliveries, run, commands)
+            _give_back(deliveries, run, commands, is_failed=False)
             return
         link = run.link
-        if isinstance(outcome, Accepted):
+        if isinstance(outcome, Accepted) and not self.has_failed:
             # A delivery that the engine does not have any more dooms the transaction: another consumer may get it.
             count = run.last - run.first + 1
-            commands.append(Ack(link.id, run.last, self.name, _UNTOLD, first=run.first, count=count))
+            commands.append(Ack(link.id, run.last, self.name, self._told, first=run.first, count=count))
         last = self._retired[-1] if self._retired else None
         if (
             last is not None
@@ -143,17 +140,17 @@ class Transaction:
         others: nothing of the transaction holds."""
         commands: list[Command] = []
         for each in self._retired:
-            _give_back(each.deliveries, each.run, commands)
+            _give_back(each.deliveries, each.run, commands, is_failed=True)
         return commands
 
 
-def _give_back(deliveries: Deliveries, run: Run, commands: list[Command]) -> None:
+def _give_back(deliveries: Deliveries, run: Run, commands: list[Command], *, is_failed: bool) -> None:
     if run.link.is_over:
         return  # the end of the link gave them back
     if run.ids:
         deliveries.resume(run)
     else:
-        commands.append(GiveBack(run.link.id, run.first, run.last, is_failed=True))
+        commands.append(GiveBack(run.link.id, run.first, run.last, is_failed=is_failed))
 
 
 class Transactions:

@@ -13,15 +13,6 @@ from tandemmq.broker.protocols.amqp.frames import FRAME_HEAD_BYTES, head_of
 TRANSFER_BYTES_MAX: Final = 64
 
 
-def whole(channel: int, transfer: schema.Transfer, pieces: list[bytes], frame_bytes_max: int) -> list[bytes] | None:
-    """Return the frame of a delivery, in pieces. None: one frame is not enough."""
-    size = sum(map(len, pieces))
-    head = write_composite(transfer)
-    if FRAME_HEAD_BYTES + len(head) + size > frame_bytes_max:
-        return None
-    return [head_of(channel, len(head) + size) + head, *pieces]
-
-
 class Frames:
     """The frames of a delivery, which are made one by one. A long message is not copied."""
 

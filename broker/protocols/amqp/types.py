@@ -16,6 +16,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from tandemmq.broker.protocols.amqp.errors import DecodeError
 from tandemmq.store.records.properties import Byte, Char, Float, Long, Short
 
@@ -25,48 +27,56 @@ NESTING_MAX: Final = 32
 _INT_MIN, _INT_MAX = -0x80000000, 0x7FFFFFFF
 
 
+@mypyc_attr(native_class=False)
 class UByte(int):
     """An unsigned number of 8 bits."""
 
     __slots__ = ()
 
 
+@mypyc_attr(native_class=False)
 class UShort(int):
     """An unsigned number of 16 bits."""
 
     __slots__ = ()
 
 
+@mypyc_attr(native_class=False)
 class UInt(int):
     """An unsigned number of 32 bits."""
 
     __slots__ = ()
 
 
+@mypyc_attr(native_class=False)
 class ULong(int):
     """An unsigned number of 64 bits."""
 
     __slots__ = ()
 
 
+@mypyc_attr(native_class=False)
 class Timestamp(int):
     """Milliseconds since 1970."""
 
     __slots__ = ()
 
 
+@mypyc_attr(native_class=False)
 class Symbol(str):
     """A name of ASCII characters."""
 
     __slots__ = ()
 
 
+@mypyc_attr(native_class=False)
 class Uuid(bytes):
     """A UUID, 16 bytes."""
 
     __slots__ = ()
 
 
+@mypyc_attr(native_class=False)
 class Decimal(bytes):
     """A decimal number of 4, 8 or 16 bytes; the broker does not compute with it."""
 

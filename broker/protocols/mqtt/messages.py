@@ -13,6 +13,7 @@ from typing import Final
 from tandemmq.broker.core.commands import Undeliverable
 from tandemmq.broker.core.names import MQTT_RETAINED
 from tandemmq.broker.core.numbers import property_text
+from tandemmq.broker.protocols.encoded import decoded, is_encoded
 from tandemmq.broker.protocols.mqtt.packets import Publish, Will
 from tandemmq.broker.protocols.mqtt.properties import (
     NONE,
@@ -174,6 +175,8 @@ def _quick(message: Message) -> dict[str, PropertyValue] | None:
 
 def properties_of(message: Message, now: int) -> Properties:
     """Return the properties of the PUBLISH to an MQTT 5.0 client."""
+    if is_encoded(message):
+        message = decoded(message, is_quick=True) or message
     properties = _quick(message) or {}
     correlation: bytes | None = None
     if message.correlation_id is not None:
@@ -259,6 +262,11 @@ def payload_of(message: Message, bytes_max: int, *, is_quick: bool) -> bytes:
     ``is_quick``: raises TakesLong if the body is compressed and long, or a long map. Raises Undeliverable if the body
     is damaged, or has more than ``bytes_max`` bytes after decompression.
     """
+    if is_encoded(message):
+        made = decoded(message, is_quick=is_quick)
+        if made is None:
+            raise TakesLong
+        message = made
     if not isinstance(message, OpenedMessage) or (message.body_kind is BodyKind.BYTES and not message.is_compressed):
         return message.body
     limit = min(bytes_max, QUICK_BYTES_MAX) if is_quick and message.is_compressed else bytes_max

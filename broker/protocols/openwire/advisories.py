@@ -50,7 +50,7 @@ _BROKER_SESSION = -1
 _TYPE = "Advisory"
 # Names of producers and consumers in a conversation.
 _NUMBERS = re.compile("(-?[0-9]{1,18}):(-?[0-9]{1,18})")
-# However it is encoded, the topic's name has room in a string of OpenWire.
+# The topic's name fits into a string of OpenWire in each encoding.
 _NAME_CHARS_MAX = 10_000
 
 
@@ -215,7 +215,7 @@ def _message_contents(fact: MessageFact) -> tuple[schema.WireMessage, dict[str, 
         inner.content = None
         inner.compressed = False
     properties: dict[str, Any] = {
-        "orignalMessageId": message.message_id,  # AdvisorySupport spells it so
+        "orignalMessageId": message.message_id,  # spelled as in AdvisorySupport
         "orignalDestination": str(fact.destination),
     }
     if fact.consumer is not None:

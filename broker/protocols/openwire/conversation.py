@@ -385,7 +385,8 @@ class Conversation:
         is_temporary = destination.kind > DestinationKind.TOPIC
         owner, _, number = destination.name.rpartition(":")
         if is_temporary and (owner != self.connection_id or not number):
-            # The name holds its owner: no client makes one for another connection, whose id may begin with ours.
+            # The name contains its owner: no client creates one for another connection, whose id may begin with this
+            # connection's id.
             raise refusal(f"{destination} is not named after this connection", kind=ErrorKind.SECURITY)
         return [AddDestination(destination, receipt)]
 

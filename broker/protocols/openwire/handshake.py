@@ -1,7 +1,8 @@
 """Greeting of a broker to every OpenWire client, and the terms that follow from both greetings. Pure.
 
-Both sides send a WireFormatInfo at once and keep to the result of both; then the broker names itself, unrequested
-(BrokerInfo): a Java client waits for its id before the first XA transaction, without a limit.
+Both sides send a WireFormatInfo immediately, and use the terms that both allow. Then the broker sends a BrokerInfo
+without a request, because a Java client waits for the broker's id before its first XA transaction, without a time
+limit.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ class Terms(NamedTuple):
     """Terms of one connection. Intervals in milliseconds, 0: none. A frame to the client has at most
     ``dispatch_bytes_max`` bytes.
 
-    A client that is silent for ``receive_interval_ms`` is gone. Only from ``initial_delay_ms`` on a client must send
-    something.
+    A client that is silent for ``receive_interval_ms`` is disconnected. A client need not send anything before
+    ``initial_delay_ms``.
     """
 
     wire_format: WireFormat
@@ -71,10 +72,10 @@ class Greeting:
         )
 
     def agree(self, theirs: WireFormatInfo) -> Terms:
-        """Return the terms with a client. Raises WireError when there is nothing that both can speak."""
+        """Return the terms with a client. Raises WireError if no version is supported by both."""
         agreement = negotiate(self._info, theirs)
         silence = agreement.inactivity_ms
-        # AbstractInactivityMonitor: a sign of life three times in the time after which silence means the end.
+        # AbstractInactivityMonitor: three signs of life within the time after which a silent connection ends.
         interval = silence // 3 if silence > 3 else silence
         delay = agreement.initial_delay_ms if silence else 0
         return Terms(agreement.wire_format(), agreement.max_frame_size, interval, silence, delay)

@@ -44,5 +44,5 @@ def read_head(head: bytes) -> MessageHead:
         _, position = loose.read_destination(head, position)
         transaction, _ = loose.read_transaction_id(head, position)
     except (IndexError, struct.error, RecordDamaged) as error:
-        raise WireError(f"its head is not sound: {error}") from None
+        raise WireError(f"its header is invalid: {error}") from None
     return MessageHead(command_id, is_response_required, producer_id, None if transaction is None else transaction.key)

@@ -75,7 +75,7 @@ def send_of(frame: bytes | BytesIO, sequence: int, now: int, producers: dict[str
     if message.size > PROPERTIES_MAX and message.may_have_properties and (excess := _excess(message)) is not None:
         refused = refusal(
             f"Message {id} has {excess} in its properties",
-            "Values of lists and maps count, too. A map belongs into a MapMessage, a long text into a TextMessage.",
+            "Values of lists and maps count, too. Send a map as a MapMessage, and a long text as a TextMessage.",
             ErrorKind.RESOURCE,
             receipt=receipt,
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from tandemmq.broker.core.commands import (
@@ -26,6 +27,7 @@ from tandemmq.broker.core.commands import (
     Pull,
     Subscribe,
 )
+from tandemmq.broker.protocols.encoded import decoded, is_encoded
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import STORED, WireFormat, message_of, stored_frame
 from tandemmq.broker.protocols.openwire.consumers import Consumer, first_of_group
@@ -39,9 +41,10 @@ from tandemmq.broker.protocols.openwire.types import ConnectionId
 from tandemmq.broker.protocols.output import Output
 from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
 from tandemmq.store.records.errors import RecordDamaged, Unencodable
-from tandemmq.store.records.frames import frame_of, nested_message
+from tandemmq.store.records.frames import frame_of, nested_message, open_message
 from tandemmq.store.records.loose import MESSAGE_ACK
 from tandemmq.store.records.message import BodyKind, Message
+from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.transactions import XaTransactionId
 
 XA_OK: Final = 0
@@ -55,6 +58,7 @@ _RESPONSE: Final = struct.Struct(">iBiBi")
 _RESPONSE_TYPE: Final = 30
 # The data types of messages; plain numbers, for each frame is compared with them.
 _MESSAGES: Final = frozenset(map(int, BodyKind))
+_BYTES: Final = BodyKind.BYTES
 _KEEP_ALIVE: Final = schema.KeepAliveInfo()
 # Fields, objects and elements of arrays in one command of a client. A message has 35, and clients have arrays of some
 # brokers at most; so many take some milliseconds.
@@ -86,6 +90,8 @@ class OpenWireSession(Output):
     _now: int = field(default=0, init=False)
     # Deliveries that this client cannot get, for the next ``receive``, which they request.
     _refused: list[GiveUp | Pull] = field(default_factory=list, init=False)
+    # The message that is delivered next, and its form for this client, which was made on a thread.
+    _prepared: tuple[Message, Message] | None = field(default=None, init=False)
     has_more: bool = field(default=False, init=False)
     unfinished_bytes: int = field(default=0, init=False)  # of a frame that is not whole
     # True if the handshake is done: the spare connections of a client go no further (openwire.md 16.5).
@@ -114,7 +120,7 @@ class OpenWireSession(Output):
 
     @property
     def is_fault_tolerant(self) -> bool:
-        """True if the client said that it has a failover transport."""
+        """True if the client reported that it has a failover transport."""
         return self._conversation.is_fault_tolerant
 
     # ---- what the client says
@@ -172,7 +178,7 @@ class OpenWireSession(Output):
             commands.append(self._too_long(long))
             self.has_more = not self._is_over
         except (WireError, RecordDamaged, Unencodable) as error:
-            commands.append(ProtocolFailure(ClientError(f"Not OpenWire as it should be: {error}")))
+            commands.append(ProtocolFailure(ClientError(f"Invalid OpenWire: {error}")))
             self.end()
         return commands
 
@@ -228,7 +234,7 @@ class OpenWireSession(Output):
             return refusal_of(error, self._conversation.producers)
         except WireError as unsound:
             self.end()
-            return ProtocolFailure(ClientError(f"Not OpenWire as it should be: {error}; {unsound}"))
+            return ProtocolFailure(ClientError(f"Invalid OpenWire: {error}; {unsound}"))
 
     # ---- handshake and liveness
 
@@ -272,15 +278,24 @@ class OpenWireSession(Output):
             receipt = receipt.command_id
         self._respond(receipt)
 
-    def deliver(self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode) -> None:
+    def deliver(
+        self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
+    ) -> Callable[[], None] | None:
         """Write MessageDispatch. A delivery to a consumer that its client has closed meanwhile is not written: the
         broker learns of that with the next command."""
         consumer = self._conversation.consumers.get(subscription_id)
         if consumer is None:
-            return
+            return None
+        shown = message
+        if message.body_kind is _BYTES and is_encoded(message):
+            prepared, self._prepared = self._prepared, None
+            found = prepared[1] if prepared is not None and prepared[0] is message else decoded(message, is_quick=True)
+            if found is None:
+                return partial(self._prepare, message)
+            shown = found
         try:
             if self._is_stored_form:
-                nested = nested_message(message)
+                nested = nested_message(shown)
                 if message.group_id is not None and consumer.begins_group(message):
                     nested = first_of_group(nested)
                 head = consumer.head(message.destination)
@@ -293,19 +308,29 @@ class OpenWireSession(Output):
                 out.append(_COUNTER.pack(redeliveries) if redeliveries else _NO_REDELIVERIES)
                 self.pending_bytes += size + _SIZE.size
             else:
-                frame = self._wire.encode(self._dispatch(consumer, message, redeliveries))
+                frame = self._wire.encode(self._dispatch(consumer, shown, redeliveries))
                 if len(frame) - _SIZE.size > self._dispatch_bytes_max:
                     raise self._too_long_for_it(len(frame) - _SIZE.size)
                 self._write(frame)
         except (WireError, Unencodable) as error:
-            self._refused.append(GiveUp(subscription_id, tag, tag, f"OpenWire has no room for it: {error}"))
+            self._refused.append(GiveUp(subscription_id, tag, tag, f"OpenWire cannot express it: {error}"))
             if consumer.pull_ms is not None:  # its client waits for another message
                 self._refused.append(Pull(subscription_id, consumer.pull_ms))
             if not self._is_over:
                 self.has_more = True
                 self.wake()
-            return
+            return None
         consumer.remember(tag, message)
+        return None
+
+    def _prepare(self, message: Message) -> None:
+        """Decode the message that takes long, and encode its frame, for the next ``deliver``. On a thread."""
+        found = decoded(message, is_quick=False) or message
+        try:
+            found = open_message(encode_message(found))
+        except Unencodable:
+            found = message
+        self._prepared = message, found
 
     def _too_long_for_it(self, size: int) -> WireError:
         """Return the error for a frame that is too long for a Java client, which would end its connection for it, and
@@ -331,7 +356,7 @@ class OpenWireSession(Output):
             self._say(schema.MessageDispatch(consumer_id=consumer.consumer_id))
 
     def drop_prepared(self) -> None:
-        """Do nothing: no message is encoded off the loop."""
+        self._prepared = None
 
     def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
         """Write ConsumerControl (AbstractSubscription.updateConsumerPrefetch)."""

@@ -3,9 +3,9 @@
     properties = primitive map of the names below      (openwire.md 2.3)
 
 A WireFormatInfo is not confirmed: both sides compute the same agreement from the two that were sent, and use
-it from the next frame on. We ask for loose frames without cache, in the newest version, so that a message's bytes are
-the same on the wire and in the journal (RAW_VERSIONS); and a feature is used only if both want it. Only in version 12
-does a 6.x client convert the names of exceptions (faults.py).
+it from the next frame on. The broker requests loose frames without cache, in the newest version, so that a message's
+bytes are the same on the wire and in the journal (RAW_VERSIONS); and a feature is used only if both want it. Only in
+version 12 does a 6.x client convert the names of exceptions (faults.py).
 """
 
 from __future__ import annotations
@@ -93,15 +93,15 @@ def properties_of(info: WireFormatInfo) -> dict[str, Any]:
         expected = _TYPES.get(name)
         if expected is None or value is None:
             continue
-        # A bool is an int to Python, and is none to Java.
+        # A bool is an int in Python, but not in Java.
         if not isinstance(value, expected) or (isinstance(value, bool) and expected is int):
             raise WireError(f"WireFormatInfo: {name} is {value!r:.80}; {expected.__name__} expected")
     return found
 
 
 class Agreement(NamedTuple):
-    """Terms for both directions. ``inactivity_ms`` 0: silence has no bound. ``max_frame_size``: of frames that the peer
-    reads; it may switch that check off (MaxFrameSizeEnabled)."""
+    """Terms for both directions. ``inactivity_ms`` 0: a peer may stay silent. ``max_frame_size``: of frames that the
+    peer reads; it may switch that check off (MaxFrameSizeEnabled)."""
 
     version: int
     is_tight: bool
@@ -138,7 +138,7 @@ def negotiate(ours: WireFormatInfo, theirs: WireFormatInfo) -> Agreement:
         return min((value for value in (mine.get(name) or 0, peers.get(name) or 0) if value > 0), default=otherwise)
 
     def least_or_off(name: str) -> int:
-        """Return the least of both values, where 0 or nothing switches it off."""
+        """Return the least of both values; 0 or None switches the feature off."""
         return max(min(mine.get(name) or 0, peers.get(name) or 0), 0)
 
     return Agreement(

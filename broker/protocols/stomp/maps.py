@@ -402,7 +402,7 @@ def read_json(data: bytes) -> dict[str, Any]:
     except RecursionError:
         raise ValueError(f"nested deeper than {NESTING_MAX}") from None
     if not isinstance(document, dict) or len(document) != 1:
-        raise ValueError("an object with the one name 'map' is expected")
+        raise ValueError("an object with only the name 'map' is expected")
     ((name, value),) = document.items()
     del document
     building = _Building()

@@ -13,6 +13,7 @@ from typing import Final, TypeGuard
 
 from tandemmq.broker.core.commands import Undeliverable, refusal
 from tandemmq.broker.core.numbers import property_text, whole_number
+from tandemmq.broker.protocols.encoded import decoded, is_encoded
 from tandemmq.broker.protocols.stomp import maps
 from tandemmq.broker.protocols.stomp.advisories import TRANSFORMATION, is_told_as_json, told_as_json
 from tandemmq.broker.protocols.stomp.destinations import DestinationNames, write_destination
@@ -26,7 +27,7 @@ from tandemmq.store.records.openwire import INFLATED_BYTES_MAX
 from tandemmq.store.records.properties import decode_properties, encode_properties
 
 PRIORITY_MAX: Final = 9
-# Ours alone: the name and number by which a client repeats this message, if it must (docs/duplicates.md). It
+# Only in TandemMQ: the name and number with which a client repeats this message, if necessary (docs/duplicates.md). It
 # never comes back on a MESSAGE: a bridge that copies all headers would make a message of its own a duplicate.
 SEND_ID: Final = "tandemmq-send-id"
 _SEND_ID: Final = re.compile(r"([A-Za-z0-9._-]{1,128}):(0|[1-9][0-9]{0,18})")
@@ -104,7 +105,7 @@ def _transform(message: Message, properties: dict[str, PropertyValue]) -> Callab
     if name.startswith("jms-object"):
         raise refusal(
             f"The transformation {name[:40]!r} is refused",
-            "No Java objects are made here. Send a map (jms-map-json, jms-map-xml) or a text.",
+            "The broker creates no Java objects. Send a map (jms-map-json, jms-map-xml) or a text.",
         )
     read = _READ_AS_MAP.get(name)
     if read is not None and len(message.body) > QUICK_READ_BYTES_MAX:
@@ -162,7 +163,7 @@ _LONG_END: Final = 1 << 63
 def _int(name: str, value: str) -> int:
     number = _number(name, value)
     if not -_INT_END <= number < _INT_END:
-        raise refusal(f"The header {name} has the value {value!r}", "It has 32 bits.")
+        raise refusal(f"The header {name} has the value {value!r}", "It must fit into 32 bits.")
     return number
 
 
@@ -219,6 +220,11 @@ def encode(
     if is_quick and isinstance(message, OpenedMessage) and not _is_opened_quickly(message):
         raise TakesLong
     kind = message.body_kind
+    if kind is _BYTES and is_encoded(message):
+        made = decoded(message, is_quick=is_quick)
+        if made is None:
+            raise TakesLong
+        message, kind = made, made.body_kind
     if kind is _TEXT or kind is _BYTES:
         changed = _NOTHING
         if transformation is not None and kind is _TEXT:

@@ -231,12 +231,12 @@ class StompSession(Output):
     def _unexpected(self, name: str) -> ClientError:
         if self._handlers is _CONNECTED:
             if name in _BEFORE_CONNECT:
-                return ClientError(f"{name} came twice", "A connection is opened once.")
+                return ClientError(f"{name} came twice", "A client connects only once on a connection.")
             return ClientError(
-                f"Unknown STOMP command: {name[:40]!r}", f"Known are {', '.join(_CONNECTED)}, in capitals."
+                f"Unknown STOMP command: {name[:40]!r}", f"Known commands are {', '.join(_CONNECTED)}, in capitals."
             )
         if name in _CONNECTED:
-            return ClientError(f"{name} came before CONNECT", "The first frame must be CONNECT or STOMP.")
+            return ClientError(f"{name} was sent before CONNECT", "The first frame must be CONNECT or STOMP.")
         return ClientError(
             f"Unknown STOMP command: {name[:40]!r}",
             "This port serves STOMP; the first frame must be CONNECT or STOMP.",
@@ -609,7 +609,7 @@ def _is_persistent(value: str) -> bool:
     """Return whether the value is true, in other spellings than those of the hot path, such as ``True`` of stomp.py."""
     text = value.strip().lower()
     if text not in ("true", "false"):
-        raise refusal(f"The header persistent has the value {value[:40]!r}", "It is true or false.")
+        raise refusal(f"The header persistent has the value {value[:40]!r}", "It must be true or false.")
     return text == "true"
 
 

@@ -20,7 +20,7 @@ _DIGITS_MAX = 9
 
 
 def read_subscribe(headers: Headers, dialect: Dialect, names: DestinationNames) -> Subscribe:
-    """Return the request in a SUBSCRIBE frame: ActiveMQ's headers, and where there is none, those of Artemis and
+    """Return the request in a SUBSCRIBE frame, from ActiveMQ's headers; if one is missing, from that of Artemis or
     RabbitMQ."""
     get = headers.get
     name = get("destination")
@@ -71,8 +71,8 @@ def _is_true(value: str | None) -> bool:
 
 
 def _prefetch(headers: Headers) -> int | None:
-    """Return the prefetch. STOMP has no pull, so a prefetch of 0 would deliver nothing: 0 is 1, but in RabbitMQ's
-    header, where it is no limit."""
+    """Return the prefetch. STOMP has no pull, so a prefetch of 0 would deliver nothing: 0 counts as 1. Exception: in
+    RabbitMQ's header, 0 means no limit."""
     own = headers.get("activemq.prefetchSize")
     text = headers.get("prefetch-count") if own is None else own
     if text is None:
@@ -129,7 +129,7 @@ class StompSubscription:
         if self.is_browser:
             raise refusal(
                 f"The subscription {self.id[:200]!r} is a browser",
-                "It is shown what the queue holds and cannot refuse it.",
+                "A browser only shows messages and cannot refuse them.",
             )
 
     def remember(self, message_id: str, tag: int, ack_mode: AckMode) -> None:

@@ -1,9 +1,9 @@
-"""Frames of a WebSocket (RFC 6455, 5): bytes of a client in, payload out; and the heads of our own frames. Pure.
+"""Frames of a WebSocket (RFC 6455, 5): bytes of a client in, payload out; and the heads of the broker's frames. Pure.
 
     | fin, rsv, opcode u8 | mask bit, length u7 | length u16 or u64 | mask 4 bytes, a client's | payload |
 
-The payload of data messages is one stream of bytes: nothing waits here for the end of a message, so a
-message however long takes no memory, and a frame of STOMP or MQTT may be split over messages or joined with others.
+The payload of data messages is one stream of bytes: nothing waits here for the end of a message, so a message of any
+length takes no memory, and a frame of STOMP or MQTT may be split over messages or joined with others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RSV: Final = 0x70
 _MASKED: Final = 0x80
 # Of a control frame (5.5).
 CONTROL_BYTES_MAX: Final = 125
-# Lengths up to these stand in one byte, in two more, else in eight more.
+# Lengths up to these are written in one byte, and in two more bytes; longer ones in eight more.
 _ONE_BYTE_MAX, _TWO_BYTES_MAX = 125, 0xFFFF
 
 
@@ -144,9 +144,9 @@ class FrameParser:
         first, second = data[offset], data[offset + 1]
         opcode = first & 0x0F
         if first & _RSV:
-            raise _error("A reserved bit is set, and no extension was agreed upon")
+            raise _error("A reserved bit is set without an extension")
         if not second & _MASKED:
-            raise _error("A frame of a client has a mask")
+            raise _error("A frame of a client must have a mask")
         length = second & 0x7F
         begin = offset + 2
         if length > _ONE_BYTE_MAX:
@@ -156,14 +156,14 @@ class FrameParser:
             (length,) = layout.unpack_from(data, begin)
             begin += layout.size
             if length <= (_ONE_BYTE_MAX if layout is _U16 else _TWO_BYTES_MAX) or length >> 63:
-                raise _error("A length has the shortest form")
+                raise _error("A length must have its shortest form")
         if size - begin < 4:
             return -1
         mask = data[begin : begin + 4]
         begin += 4
         if opcode & 0x8:
             if length > CONTROL_BYTES_MAX or not first & _FIN:
-                raise _error("A control frame is short, and whole")
+                raise _error("A control frame must be short and not fragmented")
             if size - begin < length:
                 return -1
             self._control(opcode, unmasked(data[begin : begin + length], mask))
@@ -179,15 +179,17 @@ class FrameParser:
         elif opcode not in (TEXT, BINARY):
             raise _error(f"There is no opcode {opcode}")
         elif self._message_bytes >= 0:
-            raise _error("A message begins before the last one ends")
+            raise _error("A message must end before the next one begins")
         elif opcode == TEXT and not self._accepts_text:
-            raise WebSocketError(CloseCode.UNSUPPORTED_DATA, "Binary messages alone are understood")
+            raise WebSocketError(CloseCode.UNSUPPORTED_DATA, "Only binary messages are accepted")
         else:
             self._message_bytes = 0
             self._is_text = opcode == TEXT
         self._message_bytes += length
         if self._message_bytes > self._message_bytes_max:
-            raise WebSocketError(CloseCode.MESSAGE_TOO_BIG, f"A message has at most {self._message_bytes_max} bytes")
+            raise WebSocketError(
+                CloseCode.MESSAGE_TOO_BIG, f"A message must have at most {self._message_bytes_max} bytes"
+            )
         self._left = length
         self._is_final = is_final
 
@@ -212,7 +214,7 @@ class FrameParser:
             return
         except UnicodeDecodeError:
             pass  # as the context of the next one it would keep this parser, and its frames
-        raise WebSocketError(CloseCode.INVALID_PAYLOAD, "A text message is UTF-8")
+        raise WebSocketError(CloseCode.INVALID_PAYLOAD, "A text message must be UTF-8")
 
     def _control(self, opcode: int, payload: bytes) -> None:
         if opcode == PING:
@@ -236,14 +238,14 @@ def _close_code(payload: bytes) -> int:
     if not payload:
         return CloseCode.NO_CODE
     if len(payload) < 2:
-        raise _error("A code has two bytes")
+        raise _error("A close code must have two bytes")
     (code,) = _U16.unpack_from(payload)
     if not (code in _CODES or 3000 <= code <= 4999):
-        raise _error(f"{code} is no code of a Close")
+        raise _error(f"{code} is not a valid close code")
     try:
         payload[2:].decode()
     except UnicodeDecodeError:
-        raise WebSocketError(CloseCode.INVALID_PAYLOAD, "A reason is UTF-8") from None
+        raise WebSocketError(CloseCode.INVALID_PAYLOAD, "A close reason must be UTF-8") from None
     return int(code)
 
 
@@ -262,7 +264,7 @@ def unmasked(payload: bytes, mask: bytes) -> bytes:
 
 
 def head(opcode: int, length: int) -> bytes:
-    """Return the head of a frame with ``length`` bytes, one message of ours."""
+    """Return the head of a frame with ``length`` bytes, which is one message of the broker."""
     if length <= _ONE_BYTE_MAX:
         return bytes((_FIN | opcode, length))
     if length <= _TWO_BYTES_MAX:
@@ -275,7 +277,7 @@ _HEAD_64: Final = struct.Struct(">BBQ")
 
 
 def close_frame(code: int, reason: str = "") -> bytes:
-    """Return a Close of ours, with the beginning of a long reason."""
+    """Return a Close frame of the broker. A long reason is cut."""
     if code == CloseCode.NO_CODE:
         return head(CLOSE, 0)
     text = reason.encode()[: CONTROL_BYTES_MAX - 2].decode(errors="ignore").encode()

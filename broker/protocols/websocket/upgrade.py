@@ -89,7 +89,8 @@ class RequestParser:
         if end < 0:
             if len(self._data) > REQUEST_BYTES_MAX:
                 raise Refusal(
-                    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"A request has at most {REQUEST_BYTES_MAX} bytes."
+                    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                    f"A request must have at most {REQUEST_BYTES_MAX} bytes.",
                 )
             return None
         whole = end + len(_END)
@@ -103,12 +104,12 @@ def _request(text: str) -> Request:
     line, *lines = text.split("\r\n")
     found = _LINE.fullmatch(line)
     if found is None:
-        raise _bad("The first line is no request of HTTP.")
+        raise _bad("The first line is not an HTTP request.")
     if found[3] != "1.1":
         raise Refusal(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "WebSocket needs HTTP/1.1.")
     headers = _headers(lines)
     if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
-        raise _bad("A request for a WebSocket has no body.")
+        raise _bad("A request for a WebSocket must have no body.")
     if "host" not in headers:
         raise _bad("The header Host is missing.")
     is_upgrade = "upgrade" in _tokens(headers.get("connection", "").lower())
@@ -117,7 +118,7 @@ def _request(text: str) -> Request:
     if headers.get("sec-websocket-version") != _VERSION:
         raise Refusal(
             HTTPStatus.UPGRADE_REQUIRED,
-            f"The version of WebSocket here is {_VERSION}.",
+            f"Only WebSocket version {_VERSION}.",
             f"Upgrade: websocket\r\nSec-WebSocket-Version: {_VERSION}\r\n",
         )
     key = headers.get("sec-websocket-key", "")
@@ -126,23 +127,23 @@ def _request(text: str) -> Request:
     except (binascii.Error, ValueError):
         is_key = False
     if not is_key:
-        raise _bad("Sec-WebSocket-Key is 16 bytes in Base64.")
+        raise _bad("Sec-WebSocket-Key must be 16 bytes in Base64.")
     protocols = tuple(_tokens(headers.get("sec-websocket-protocol", "")))
     return Request(headers["host"], headers.get("origin"), protocols, key)
 
 
 def _headers(lines: list[str]) -> dict[str, str]:
     if len(lines) > HEADERS_MAX:
-        raise Refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"A request has at most {HEADERS_MAX} headers.")
+        raise Refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"A request must have at most {HEADERS_MAX} headers.")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not _NAME.fullmatch(name) or any(each in value for each in "\r\n\0"):
-            raise _bad("A header is a name, a colon and a value on one line.")
+            raise _bad("A header must be a name, a colon and a value on one line.")
         name, value = name.lower(), value.strip(" \t")
         if name in headers:
             if name in _ONCE:
-                raise _bad(f"The header {name} stands there twice.")
+                raise _bad(f"The header {name} occurs twice.")
             value = f"{headers[name]}, {value}"
         headers[name] = value
     return headers

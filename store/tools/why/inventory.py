@@ -35,7 +35,11 @@ _FILES: Final[tuple[tuple[str, str, str], ...]] = (
     (r"known-logins(\.new)?", "logins", "users and the addresses of their logins, as digests; it may be removed"),
     (r"replication\.promise", "promise", "the place of this store in its set, and the master it must follow; keep it"),
     (re.escape(NEXT_PREFIX) + r".+", "next", "the next journal file of that broker, made in advance"),
-    (re.escape(LISTING_PREFIX) + r".+", "listing", "left by a failed promotion; that broker's next one removes it"),
+    (
+        re.escape(LISTING_PREFIX) + r".+",
+        "listing",
+        "left by a failed promotion; the next promotion of that broker removes it",
+    ),
     (r"db\.(data|redo|free)", "activemq", "ActiveMQ's index, for its next start: it rebuilds it from the journal"),
     (r"(db\.(data|redo|free)|scheduleDB\..+)[.-].+", "aside", "set aside when the directory was taken over; not read"),
     (r"tx-.+\.tmp", "activemq", "ActiveMQ's spilled index pages, left by a crash; not read"),
@@ -46,7 +50,7 @@ _FILES: Final[tuple[tuple[str, str, str], ...]] = (
 )
 _DIRECTORIES: Final[tuple[tuple[str, str, str], ...]] = (
     (r"index", "index", "the indexes of the brokers; each is rebuilt from the journal when it is missing"),
-    (r"data-archive", "archive", "journal files that nothing needs any more, kept because archive_data_logs is set"),
+    (r"data-archive", "archive", "journal files that are no longer needed, kept because archive_data_logs is set"),
     (r"quarantine.*", "quarantine", "damaged or lost pieces that were set aside; not read"),
     (r"txStore", "transactions", "outcomes of transactions over several stores"),
     (r"scheduler", "activemq", "ActiveMQ's scheduled messages; not read"),
@@ -87,7 +91,7 @@ def inventory(directory: str, index_root: str | None = None, archive: str | None
     things.insert(0, Thing("db-*.log", "journal", journal_bytes, journal_files, "the journal: all messages"))
     for path, kind, says in (
         (index_root, "index", "the indexes of the brokers"),
-        (archive, "archive", "journal files that nothing needs any more, kept because archive_data_logs is set"),
+        (archive, "archive", "journal files that are no longer needed, kept because archive_data_logs is set"),
     ):
         if path is not None and os.path.isdir(path) and not _is_within(path, directory):
             things.append(Thing(path, kind, *_tree(path), says))
@@ -120,7 +124,7 @@ def _indexes(path: str, name: str) -> Iterator[Thing]:
                 kind, says = "index", "an index that is being built"
             elif not is_directory and entry.name.endswith(".events"):
                 owner = entry.name.removesuffix(".events")
-                kind, says = "events", f"what happened to {owner}, for `tandemmq failover explain`"
+                kind, says = "events", f"events of {owner}, for `tandemmq failover explain`"
             elif not is_directory and entry.name.endswith((".admin-token", ".admin-token.new")):
                 kind, says = "token", "its reader may give commands to the broker: hand over, compact"
             else:

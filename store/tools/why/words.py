@@ -76,7 +76,7 @@ def _own(why: FileWhy, now: int) -> tuple[list[str], list[str]]:
     if len(why.subscriptions) > NAMED_MAX:
         lines.append(f"the records of {len(why.subscriptions) - NAMED_MAX:,} more")
     if why.subscriptions and not why.holders:
-        actions.append("end the subscriptions that are not used any more")
+        actions.append("end the unused subscriptions")
     lines += [transaction_in_words(transaction, now) for transaction in why.transactions[:NAMED_MAX]]
     if len(why.transactions) > NAMED_MAX:
         lines.append(f"{len(why.transactions) - NAMED_MAX:,} more transactions")

@@ -53,7 +53,7 @@ def kind(pair: tuple[Any, str]) -> str:
 
 @pytest.fixture
 def url(server: Any, kind: str) -> str:
-    """Of an empty database: whoever comes first makes the table."""
+    """Return the URL of an empty database: the first broker makes the table."""
     return str(server.fresh(f"activemq-{kind}"))
 
 

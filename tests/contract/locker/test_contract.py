@@ -1,4 +1,4 @@
-"""What every lock promises, whatever its kind: classes of tests, that the tests of each kind subclass."""
+"""Contract of every kind of lock: classes of tests, which the tests of each kind subclass."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class LockerContract(ABC):
     settings: ClassVar[Mapping[str, object]] = {}
 
     def options(self) -> dict[str, object]:
-        """What `[locker]` says to this kind: plain values that JSON knows."""
+        """Return the options of `[locker]` for this kind: plain values of JSON."""
         return {}
 
     @abstractmethod
@@ -419,7 +419,8 @@ class Leased(BetweenProcesses):
 
 @contextmanager
 def waiting(standby: Locker) -> Iterator[tuple[threading.Event, list[bool]]]:
-    """It asks in a thread, which has ended behind the block: what stops it, and what came of it."""
+    """Run a locker that waits for the lock in a thread, which has ended after the block; yield the function that stops
+    it, and the result."""
     stop, got = threading.Event(), list[bool]()
     thread = threading.Thread(target=lambda: got.append(standby.acquire(stop)))
     thread.start()
@@ -442,7 +443,7 @@ def eventually(condition: Callable[[], bool], pause_seconds: float = 0.02) -> bo
 
 
 def answers(ask: Callable[[], bool]) -> bool:
-    """What it answers; False as long as it cannot be asked."""
+    """Return the answer; False as long as it cannot be requested."""
     try:
         return ask()
     except LockUnavailable:

@@ -35,7 +35,7 @@ _fresh = itertools.count()
 
 @dataclass
 class Row:
-    """The row, and one who may write into it whatever he likes."""
+    """Row of the table, and a client that may write any value into it."""
 
     table: SqlLeaseTable
     session: Session

@@ -1,4 +1,4 @@
-"""A proof counts from before the lock was asked: whatever the answer took, it makes the proof older.
+"""A proof counts from before the request to the lock: the time until the answer makes the proof older.
 
 By clocks that go on while the lock is asked, and stand still otherwise.
 """

@@ -1,4 +1,4 @@
-"""What goes wrong with a database, and what its operator may have named otherwise."""
+"""Faults of a database, and other names that its operator may have set."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_silent_master_is_not_waited_for_until_tcp_gives_up(
 
 
 class Clock:
-    """How far the server's clock is from the true one; libfaketime reads the file at each question."""
+    """Difference between the server's clock and the true one; libfaketime reads the file at each query."""
 
     def __init__(self, path: Path, server: Any) -> None:
         self._path = path

@@ -21,7 +21,7 @@ def counting(made: list[str], name: str, times: int) -> Act:
 
 
 def orders(counts: dict[str, int], switches_max: int | None = None) -> list[str]:
-    """What was done in each order, as letters."""
+    """Return the steps of each order, as letters."""
     seen: list[str] = []
     made: list[str] = []
 

@@ -32,7 +32,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "lease-files-locker"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the example is installed, by pip, as a user would."""
+    """Return the directory in which the example is installed, by pip, as by a user."""
     target = tmp_path_factory.mktemp("site")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
     done = subprocess.run(

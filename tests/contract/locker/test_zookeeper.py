@@ -61,7 +61,7 @@ def server(require_service: Require) -> Iterator[ZooKeeperServer]:
 
 @pytest.fixture
 def admin(server: ZooKeeperServer) -> Iterator[KazooClient]:
-    """Somebody at the server, who is no broker."""
+    """Return a client of the server that is not a broker."""
     client = KazooClient(server.hosts)
     client.start()
     yield client
@@ -107,7 +107,7 @@ class _SteppedLocker(ZooKeeperLocker):
         return Stepping(self._unstepped, {"call", "close"})  # type: ignore[return-value]
 
     def speak(self) -> None:
-        """What kazoo does by itself, by another clock."""
+        """Do the work of kazoo's thread, by another clock."""
         if self._unstepped.counted_since(math.inf) > -math.inf:
             self._unstepped.call("sync", "/", seconds_max=WAIT_SECONDS_MAX)
 
@@ -143,7 +143,7 @@ class TestContract(Leased, OutOfReach, Refusing, InterleavedLease):
         return self.made[-1]
 
     def let_pass(self, seconds: float) -> None:
-        """As if the servers went by the same clock, and the first of the lockers said nothing but what it asks."""
+        """Let time pass, as if the servers had the same clock, and the first locker sent only its own requests."""
         super().let_pass(seconds)
         silent, *others = self.made
         session = silent._session

@@ -1,4 +1,4 @@
-"""What is known of when ZooKeeper's leader heard of a session last."""
+"""Lower bound of the time at which ZooKeeper's leader last had contact with a session."""
 
 # proves: answered-before-told
 

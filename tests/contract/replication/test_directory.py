@@ -1,4 +1,4 @@
-"""What every directory of a set promises: the one in ZooKeeper, and the one in memory that other tests use."""
+"""Contract of every directory of a set: the one in ZooKeeper, and the one in memory that other tests use."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class DirectoryContract(ABC):
 
     @abstractmethod
     def lose_session(self, member: Any) -> None:
-        """As when the directory has not heard of it for too long."""
+        """End the session, as when the directory has had no contact for too long."""
 
     # What is seen
 

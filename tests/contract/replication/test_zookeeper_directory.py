@@ -62,7 +62,7 @@ def member() -> Iterator[Callable[..., ZooKeeperDirectory]]:
 
 @pytest.fixture
 def stranger(server: ZooKeeperServer) -> Iterator[KazooClient]:
-    """Somebody at the server, who is no broker."""
+    """Return a client of the server that is not a broker."""
     client = KazooClient(server.hosts)
     client.start()
     yield client
@@ -210,7 +210,7 @@ def test_with_a_password_nobody_else_reads_or_writes(
 
 
 def told(stranger: KazooClient, node: str) -> Entry | None:
-    """What stands there now; None: nothing."""
+    """Return the present content; None: there is none."""
     try:
         return decode(stranger.get(node)[0])[0]
     except NoNodeError:
@@ -218,7 +218,7 @@ def told(stranger: KazooClient, node: str) -> Entry | None:
 
 
 def put_in_the_place_of_ours(stranger: KazooClient, node: str, content: bytes) -> None:
-    """Though its owner makes it anew at once."""
+    """Replace the node of the test's broker, although its owner makes it anew immediately."""
     while True:
         try:
             stranger.delete(node)

@@ -36,7 +36,7 @@ def _tandemmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
 
 @pytest.fixture(params=["activemq", "tandemmq"] if IS_PROOF else ["tandemmq"])
 def broker(request: pytest.FixtureRequest) -> Peer:
-    """It lives as long as the session, so names are a test's own (`name`).
+    """Run one broker for the session, so each test uses its own names (`name`).
 
     With TANDEMMQ_PROVE=full each test runs before ActiveMQ, too: what is expected is what JMS users get there.
     """

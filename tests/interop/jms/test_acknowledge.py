@@ -18,7 +18,7 @@ ONCE = f"{PROMPT}&jms.redeliveryPolicy.maximumRedeliveries=1"
 
 
 def left_in(connection: JmsConnection, queue: str) -> list[object]:
-    """What a consumer that comes anew is given, with the count of its deliveries."""
+    """Return the messages that a new consumer receives, with their delivery counts."""
     session = connection.session("CLIENT")
     consumer = session.consumer(queue)
     found: list[object] = []
@@ -149,7 +149,7 @@ def test_a_broken_connection_gives_back_what_it_had(connect: Connect, connection
 
 
 def test_what_the_client_delivered_again_by_itself_is_counted(jvm: Jvm, only_tandemmq: Peer, name: str) -> None:
-    """It says so from its second rollback on. ActiveMQ 5.17 begins again with 2."""
+    """The client reports it from its second rollback on. ActiveMQ 5.17 begins again with 2."""
     broker = only_tandemmq
     way = Proxy(broker.port)
     connection = jvm.connect(f"tcp://127.0.0.1:{way.port}?{PROMPT}")

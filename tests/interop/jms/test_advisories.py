@@ -123,7 +123,7 @@ def test_deliveries_are_told_where_the_policy_says_so(connection: JmsConnection,
 
 
 def test_a_queue_nobody_may_forget(connection: JmsConnection, queue: str, name: str) -> None:
-    """Who is there when a consumer of an advisory comes is told to it alone."""
+    """A new consumer of an advisory topic is the only one that receives the existing objects."""
     kept = connection.session().consumer(queue)
     first = connection.session().consumer(f"topic://ActiveMQ.Advisory.Consumer.Queue.{name}")
     assert first.receive()["about"] == "ConsumerInfo"

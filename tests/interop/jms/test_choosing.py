@@ -1,4 +1,4 @@
-"""Which consumer gets which message: selectors and groups; and browsers, which take nothing."""
+"""Choice of the consumer of each message: selectors and groups; and browsers, which consume nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the broker refuses is an exception of JMS to the program: of javax.jms with the client of ActiveMQ 5, of
+"""Refusals of the broker are exceptions of JMS in the program: of javax.jms with the client of ActiveMQ 5, of
 jakarta.jms with that of ActiveMQ 6."""
 
 from __future__ import annotations

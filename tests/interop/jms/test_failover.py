@@ -37,7 +37,7 @@ PROMPT = "jms.redeliveryPolicy.initialRedeliveryDelay=0&jms.sendAcksAsync=false"
 
 @pytest.fixture(params=["activemq", "tandemmq"] if IS_PROOF else ["tandemmq"])
 def pair(request: pytest.FixtureRequest, classes: Path, tmp_path: Path) -> Iterator[Pair]:
-    """One master, one standby, over one directory; the store of ours is checked in the end."""
+    """Run one master and one standby over one directory; the store of TandemMQ is checked at the end."""
     pair = Pair(request.param, tmp_path / "data", classes)
     yield pair
     pair.close()
@@ -208,7 +208,7 @@ def test_a_set_loses_nothing_and_has_nothing_twice(three: SetOfBrokers, classes:
 
 @pytest.mark.promise("quorum-keeps-confirmed")
 def test_a_client_that_knows_one_member_is_told_of_all(three: SetOfBrokers, jvm: Jvm) -> None:
-    """Nobody set broker.failover_uris."""
+    """The setting broker.failover_uris is absent."""
     master = three.settled()[0]
     connection = jvm.connect(failover(master.openwire))
     session = connection.session()

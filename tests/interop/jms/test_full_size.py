@@ -1,4 +1,5 @@
-"""What is very many, or very large: nothing is lost, doubled or out of order, and a client beside is served meanwhile.
+"""Very many, or very large, messages: nothing is lost, doubled or out of order, and a client beside them is served
+meanwhile.
 
 java/FullSize.java is the program, and says what each subject is. Here the sizes are such that seconds do; with
 TANDEMMQ_PROVE=full they are the full ones, and ActiveMQ runs the same. The figures are printed: milliseconds for

@@ -1,4 +1,4 @@
-"""When a message comes: by its priority, when it is scheduled for, and not when it has expired."""
+"""Times of deliveries: by priority, by schedule, and never after the expiration."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_delayed_message_of_a_transaction_waits_for_the_commit(connection: Jms
 
 
 def test_what_expires_in_the_queue_is_a_dead_letter(session: JmsSession, broker: Peer, name: str) -> None:
-    """Nobody asks for it: the broker looks by itself."""
+    """No client requests it: the broker searches on its own."""
     session.send(f"queue://SHORT.{name}", "short", ttl=50)
     session.send(f"queue://SHORT.{name}", "long")
     dead = session.consumer(f"queue://ActiveMQ.DLQ.Queue.SHORT.{name}").receive()

@@ -1,4 +1,4 @@
-"""How many messages a consumer is given before it acknowledges, and consumers that ask for each."""
+"""Number of messages that a consumer receives before it acknowledges, and consumers that request each message."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_pull_that_waits_is_served_when_a_message_comes(connection: JmsConnect
 
 
 def test_a_pull_that_is_over_takes_nothing(connection: JmsConnection, queue: str) -> None:
-    """A message that comes after the time is up is for whoever asks next."""
+    """A message that arrives after the time-out is for the next request."""
     consumer = connection.session().consumer(f"{queue}?{PULL}")
     assert consumer.take(100) is None
     connection.session().send(queue, "late")
@@ -57,7 +57,7 @@ def test_a_consumer_holds_as_many_as_its_prefetch(connect: Connect, queue: str) 
 
 @pytest.mark.parametrize("mode", ["AUTO", "CLIENT", "DUPS_OK", "INDIVIDUAL", "TRANSACTED"])
 def test_a_small_prefetch_does_not_end_a_long_delivery(connection: JmsConnection, queue: str, mode: str) -> None:
-    """Also who has not acknowledged yet is given more: the client says what it delivered."""
+    """A consumer that has not acknowledged yet receives more: the client reports the deliveries."""
     bodies = [str(number) for number in range(50)]
     connection.session().send(queue, *bodies)
     session = connection.session(mode)
@@ -109,7 +109,7 @@ def change(peer: TandemMQ, tmp_path: Path, prefetch: int) -> None:
 def test_a_consumer_that_is_on_pulls_when_the_policy_gives_nothing_ahead_any_more(
     jvm: Jvm, changing: TandemMQ, tmp_path: Path
 ) -> None:
-    """Without ConsumerControl it would wait for what nobody sends it."""
+    """Without ConsumerControl the client would wait for messages that the broker does not send."""
     connection = jvm.connect(changing.url())
     first = connection.session().consumer("queue://CHANGES.B")
     change(changing, tmp_path, 0)

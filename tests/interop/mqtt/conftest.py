@@ -1,4 +1,4 @@
-"""One broker for all clients of MQTT that leave it running; each test uses topics and client ids of its own."""
+"""One broker for all MQTT clients that do not stop it; each test uses its own topics and client ids."""
 
 from __future__ import annotations
 

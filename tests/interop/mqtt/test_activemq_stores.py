@@ -36,7 +36,7 @@ class Store:
 
     @contextmanager
     def in_activemq(self) -> Iterator[int]:
-        """Its port of MQTT."""
+        """Return the MQTT port of ActiveMQ."""
         peer = ActiveMQ(self._directory, self._classes, mqtt=self._port)
         try:
             peer.wait()
@@ -130,7 +130,7 @@ def test_a_client_of_tandemmq_goes_back_to_activemq_and_comes_again(store: Store
 
 
 def holding(port: int) -> list[ServerPacket]:
-    """What a session is given of two retained messages, and acknowledges nothing."""
+    """Return a session that received two retained messages, and acknowledged none."""
     with Mqtt(port) as client:
         client.connect("holder", lasts=True)
         if not client.session_present:

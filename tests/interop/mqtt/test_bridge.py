@@ -43,7 +43,7 @@ class Pair:
         self.ports: dict[BrokerProcess, int] = {}
 
     def bridge(self, port: int, *topics: dict[str, Any], **options: Any) -> None:
-        """Its settings."""
+        """Return the settings of the bridge."""
         options = {"addresses": [f"mqtt://127.0.0.1:{port}"]} | options
         lines = ["[[bridges]]", 'name = "other"', 'restart_timeout = "100ms"', 'restart_timeout_max = "500ms"']
         lines += [f"{key} = {_toml(value)}" for key, value in options.items()]
@@ -63,7 +63,7 @@ class Pair:
         return broker
 
     def connected(self, broker: BrokerProcess) -> dict[str, Any]:
-        """Its bridge, once it is connected."""
+        """Return the broker's bridge, once it is connected."""
         return wait_until(lambda: _connected(broker), "the bridge is connected")
 
     def stop(self) -> None:

@@ -81,7 +81,8 @@ def test_a_job_says_it_by_spark(
 
 
 def test_the_ledger_shares_no_code_with_the_product() -> None:
-    """Its client ends with an error if it has loaded any; this loads all of its modules, but those that judge."""
+    """The client of the ledger ends with an error if it has loaded any product module; this test loads all of its
+    modules, except those that judge."""
     judging = {"case", "jobs", "lives", "stores", "writers"}
     modules = [path.stem for path in (TESTS / "support" / "ledger").glob("*.py") if path.stem not in judging]
     assert {"__main__", "stomp_client", "truth"} <= set(modules)

@@ -109,7 +109,7 @@ def hurt(written: Written, tmp_path: Path) -> Path:
 
 
 def journals(store: Path) -> list[Path]:
-    """Those of the store, without its archive, in order."""
+    """Return the journal files of the store, without its archive, in order."""
     return sorted(store.glob("db-*.log"), key=lambda path: int(path.stem[3:]))
 
 

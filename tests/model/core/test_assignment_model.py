@@ -100,7 +100,7 @@ class AssignmentMachine(RuleBasedStateMachine):
             self.queue.page(found[: operation.count], len(found) <= operation.count)
 
     def behind(self, page: Page) -> list[PagedMessage]:
-        """What a store would read for it, if it were not bounded."""
+        """Return the messages that a store would read for it, if it were not bounded."""
         return [self.stored[key] for key in sorted(self.stored) if key > page.after]
 
     @rule()
@@ -196,7 +196,7 @@ class AssignmentMachine(RuleBasedStateMachine):
 
     @rule()
     def come_to_rest(self) -> None:
-        """Nobody who has room waits for a message that is there."""
+        """Check that no consumer with room waits for a message that is there."""
         for _ in range(4 * len(self.visible) + 2 * len(self.channel) + 20):
             self.dispatch()
             self.page()
@@ -224,7 +224,7 @@ class AssignmentMachine(RuleBasedStateMachine):
             assert not with_space, f"{name} waits, and {with_space} have room for it"
 
     def is_held(self, message: Message) -> bool:
-        """Whether it has to wait for what is not in memory."""
+        """Return whether the consumer must wait for messages that are not in memory."""
         return False
 
     def remove(self, entry: Entry) -> None:
@@ -245,7 +245,7 @@ class AssignmentMachine(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_bounded(self) -> None:
-        """Window, what was read again, what nobody takes, and what is in flight or came back."""
+        """Check the bound: window, messages that were read again, unwanted ones, and those in flight or returned."""
         held = sum(1 for key in self.stored if key <= self.queue.levels.all[0].cursor) - self.queue.skipped.count
         came_back = sum(each.prefetch for each in self.first)
         assert held <= 3 * (4 + 3) + 4 + came_back

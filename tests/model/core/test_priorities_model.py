@@ -86,7 +86,8 @@ class PrioritiesMachine(AssignmentMachine):
 
     @invariant()
     def memory_is_bounded(self) -> None:
-        """Two windows and a page, what was read again, what nobody takes, and what is in flight or came back."""
+        """Check the bound: two windows and a page, messages that were read again, unwanted ones, and those in flight or
+        returned."""
         waiting = [*self.queue.ready, *(() if self.queue.assignment is None else self.queue.assignment.entries())]
         came_back = sum(each.prefetch for each in self.first)
         assert sum(entry.order_key > 0 for entry in waiting) <= 2 * 4 + 2 * (4 + 3) + 4 + came_back

@@ -1,4 +1,4 @@
-"""The index against a dict, by a machine that tries what nobody thought of."""
+"""The index against a dict, by a machine that tries random operations."""
 
 import os
 import shutil
@@ -138,7 +138,7 @@ TestIndexMachine.settings = settings(
 
 
 def test_small_additions_between_large_ones_divide_every_page():
-    """What a checkpoint may take counts that: found by the machine above."""
+    """The limit of a checkpoint counts such splits: the machine above found this."""
     machine = IndexMachine()
     machine.run(start=4, count=4, step=4, value=b"v" * 64)
     machine.run(start=3, count=517, step=5, value=b"v" * 64)

@@ -75,7 +75,7 @@ def nobody_looks(patch: pytest.MonkeyPatch) -> None:
 
 
 def fence_is_a_name(patch: pytest.MonkeyPatch) -> None:
-    """Whoever slept takes a file for its own that another broker linked by that name."""
+    """Accept as the broker's own file, after a suspension, one that another broker linked under its name."""
 
     def find_name(self: JournalWriter) -> None:
         try:
@@ -92,7 +92,7 @@ def fence_is_a_name(patch: pytest.MonkeyPatch) -> None:
 
 
 def lease_is_held_for_ever(patch: pytest.MonkeyPatch) -> None:
-    """A lease that is taken for extended although nobody could ask, and no look behind it."""
+    """Treat a lease as extended although no answer came, and make no fence check after it."""
     keep_alive = LeaseDatabaseLocker.keep_alive
 
     def believe(self: LeaseDatabaseLocker) -> bool:
@@ -107,7 +107,7 @@ def lease_is_held_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 def reads_before_its_fence(patch: pytest.MonkeyPatch) -> None:
-    """What the former master writes between the two is in no end."""
+    """Read before the fence: records that the former master writes between the two are in no end."""
     read, fence = Standby.read, Standby.fence
 
     def read_then_fence(self: Standby, has_proof: Callable[[], bool]) -> None:
@@ -147,7 +147,7 @@ def tells_before_it_writes(patch: pytest.MonkeyPatch) -> None:
 
 
 def gives_up_what_is_needed(patch: pytest.MonkeyPatch) -> None:
-    """All journal files but the last two are removed, whoever needs them."""
+    """Remove all journal files but the last two, also needed ones."""
     reclaimable = tandemmq.store.state.state.reclaimable
 
     def too_much(
@@ -172,7 +172,7 @@ def acknowledgements_are_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def fence_without_a_header_goes_early(patch: pytest.MonkeyPatch) -> None:
-    """As if the epoch of a promotion that died before its header had never begun."""
+    """Act as if the epoch of a promotion that failed before its header had never begun."""
 
     def first_of_epoch(self: EpochHistory, file: int) -> bool:
         header = self.headers.get(file)
@@ -203,7 +203,8 @@ def header_names_no_ends(patch: pytest.MonkeyPatch) -> None:
 
 
 def lock_is_granted_by_an_old_answer(patch: pytest.MonkeyPatch) -> None:
-    """Who read that the lease is free takes it, whoever took it since: two that come at once both have it."""
+    """Take the lease after reading that it is free, although another broker may have taken it since: two that poll at
+    once both have it."""
 
     def obtain(self: SqlLeaseTable, name: str, lease_ms: int) -> bool:
         spec = self._sql
@@ -251,8 +252,8 @@ def cleans_up_in_the_end_only(patch: pytest.MonkeyPatch) -> None:
 
 
 class Broken(NamedTuple):
-    """What is left out, in which world, words of the sentence that tells it, any of them; and the seed to begin with,
-    which was the first to show it when this was written."""
+    """Omitted step, the world in which it is omitted, words of the sentence that reports it (any of them), and the seed
+    to begin with, which was the first to show it when this was written."""
 
     leave_out: Break
     settings: Sequence[str]

@@ -54,7 +54,7 @@ def no_promise_is_broken(count: int, *arguments: str) -> None:
 
 
 def fingerprint_of_twice(*arguments: str) -> Any:
-    """Of the first seed, which is the same run whatever the order of sets."""
+    """Return the fingerprint of the first seed, which is the same run whatever the order of sets."""
     runs = [simulate("--seed", str(FIRST), *arguments, PYTHONHASHSEED=seed)[1] for seed in ("1", "2")]
     for run in runs:
         del run["seconds"]

@@ -72,7 +72,7 @@ def site() -> Site:
 
 @pytest.fixture
 def locked(site: Site) -> Site:
-    """There is a file whose lock the first process has."""
+    """Return a volume with a file whose lock the first process has."""
     site.on(0, write("/data/lock"))
     assert site.on(0, take_lock)
     return site

@@ -1,5 +1,5 @@
 """Few ids, used again and again: by clients whose producers the audit has forgotten, and by the broker, which moves
-messages under the ids of their clients. Whatever happens, the journal alone gives what the running store has."""
+messages under the ids of their clients. The journal alone always gives the content of the running store."""
 
 # proves: all-holders-are-asked, moved-onto-itself-has-its-own-id, what-meets-another-has-its-own-id
 
@@ -81,7 +81,7 @@ class Driver:
     # what an engine would hand over
 
     def sent(self, transaction: TransactionId | None = None) -> AddMessage | None:
-        """What a client sends."""
+        """Return a message as a client sends it."""
         producer = self.dice.choice("pq")
         return self.adding(
             self.dice.choice((*QUEUES, T)), f"ID:{producer}:1:1:{self.dice.randrange(NUMBERS)}", transaction
@@ -187,7 +187,7 @@ class Driver:
     # what came of it
 
     def step(self) -> None:
-        """One or several operations in one turn. Nothing is removed twice, so what removes ends a turn."""
+        """Run one or several operations in one turn. Nothing is removed twice, so a removal ends a turn."""
         turn: list[Operation] = []
         for _ in range(self.dice.choice((1, 2, 3))):
             more = self.operations()

@@ -1,4 +1,4 @@
-"""Several stores against a model of one: whatever is handed over, each queue sees it in the order of handing over."""
+"""Several stores against a model of one: each queue sees all operations in the order in which they were handed over."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Driver:
         self.known: set[str] = set()  # found at the start
 
     def read_all(self) -> None:
-        """As an engine does after a start: places are those of this epoch."""
+        """Read all as an engine does after a start: places are those of this epoch."""
         for destination, messages in self.held.items():
             owner = self.term.store.queue(destination)
             found = self.term.page(owner, count=10_000).messages
@@ -58,7 +58,7 @@ class Driver:
         self.known = {each.message.message_id for messages in self.held.values() for each in messages}
 
     def take_one(self, destination: Destination) -> AddMessage | None:
-        """A message that was told, and nobody removed yet."""
+        """Take a reported message that was not removed yet."""
         told = [message for message in self.held[destination] if message.order_key]
         if not told:
             return None

@@ -1,4 +1,4 @@
-"""What counts for each user, beside a model that knows who sent what: whatever happens to the messages of a real store,
+"""Bytes counted for each user, beside a model that knows each sender: whatever happens to the messages of a real store,
 and whoever is master next, with its own index, an old one, or none."""
 
 # proves: handed-over-counts-once
@@ -67,7 +67,7 @@ class Driver:
         return self.term.store.subscription("c", name, T)
 
     def owners(self) -> dict[int, tuple[Destination, str | None]]:
-        """Those that are there: with its topic, or queue, and KahaDB's subscription key."""
+        """Return the existing owners, with their topic, or queue, and KahaDB's subscription key."""
         found = self.term.store.ask(lambda state: list(state.owners.values())).result(30)
         return {each.id: (each.destination, each.subscription_key) for each in found}
 

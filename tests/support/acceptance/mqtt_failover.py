@@ -134,7 +134,7 @@ class Clients:
             client.loop_stop()
 
     def _master(self) -> tuple[str, int] | None:
-        """Whoever listens."""
+        """Return the broker that listens."""
         for host, _, port in (each.rpartition(":") for each in self._addresses.split(",")):
             with contextlib.suppress(OSError), socket.create_connection((host, int(port))):
                 return host, int(port)

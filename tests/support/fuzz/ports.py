@@ -41,7 +41,7 @@ from tests.support.fuzz.books import traceback_of
 from tests.support.services.zookeeper import ZooKeeperServer
 from tests.support.tree import ROOT
 
-PORTS: Final = ("stomp", "openwire", "mqtt", "websocket", "admin", "replication")
+PORTS: Final = ("stomp", "openwire", "mqtt", "amqp", "websocket", "admin", "replication")
 PART_SECONDS: Final = 60.0
 WARM_UP_SECONDS: Final = 20.0
 RECEIPTS_PER_SECOND: Final = 100
@@ -166,8 +166,9 @@ class Walked(BrokerProcess):
 
     def __init__(self, directory: Path) -> None:
         settings, users = directory / "tandemmq.toml", directory / "users"
-        self.websocket = free_port()
-        super().__init__(directory / "data", "a", "--config", str(settings), "--ws", f"127.0.0.1:{self.websocket}")
+        self.websocket, self.amqp = free_port(), free_port()
+        more = "--ws", f"127.0.0.1:{self.websocket}", "--amqp", f"127.0.0.1:{self.amqp}"
+        super().__init__(directory / "data", "a", "--config", str(settings), *more)
         self.openwire, self.mqtt = free_port(), free_port()
         users.write_text(f"good:{make('good')}:good:\neve:{make('eve')}:few:\n")
         users.chmod(0o600)

@@ -39,6 +39,7 @@ from tests.support.acceptance.openwire_wire import OpenWire
 from tests.support.broker.replication_links import RawPeer, hello_of
 from tests.support.broker.websocket_peer import client_frame, request
 from tests.support.fuzz import books, commands
+from tests.support.fuzz.amqp_actor import AmqpActor
 from tests.support.fuzz.any_bytes import mutated
 from tests.support.fuzz.openwire_actor import OpenWireActor
 from tests.support.fuzz.stomp_actor import SELECTORS, StompActor
@@ -244,6 +245,10 @@ def mqtt(target: Target, dice: random.Random, rough: Rough) -> Step:
     return MqttClient(rough, dice, target).step
 
 
+def amqp(target: Target, dice: random.Random, rough: Rough) -> Step:
+    return AmqpActor(rough, dice, target.login(dice)).act
+
+
 def websocket(target: Target, dice: random.Random, rough: Rough) -> Step:
     assert isinstance(rough, WebSocketed), "it is opened as one"
     protocol = dice.choice(("v12.stomp", "v11.stomp", "mqtt", "mqtt"))
@@ -352,7 +357,7 @@ def _pass_over(peer: Rough, seconds: float = 0.0) -> bytes:
     return heard
 
 
-WALKS: Final = {each.__name__: each for each in (stomp, openwire, mqtt, websocket, admin, replication)}
+WALKS: Final = {each.__name__: each for each in (stomp, openwire, mqtt, amqp, websocket, admin, replication)}
 
 
 # ---- the walk

@@ -37,6 +37,14 @@ def activemq_6(require_service: Callable[[object, str], None]) -> Release:
     return Release(f"{programs.activemq_6()}/*", "jakarta.jms")
 
 
+def activemq_amqp(require_service: Callable[[object, str], None]) -> Release:
+    """Return ActiveMQ 6.3.1 with its AMQP connector, from Maven. Without Maven the test is skipped, or fails."""
+    require_service(shutil.which("mvn"), "mvn is not installed: Debian's package maven")
+    command = "mvn -q -B dependency:copy-dependencies -DoutputDirectory=lib"
+    directory = programs.built("interop-activemq-amqp", ("pom.xml",), command, beside=SOURCES / "amqp")
+    return Release(f"{directory / 'lib'}/*", "jakarta.jms")
+
+
 def compiled(
     require_service: Callable[[object, str], None],
     directory: Path,

@@ -51,6 +51,7 @@ CONNECTORS: Final[Mapping[str, tuple[str, str]]] = {
     "mqtt": ("mqtt://127.0.0.1:{port}", "clients/numbers"),
     "mqtts": ("mqtt+ssl://127.0.0.1:{port}?needClientAuth=true", "clients/numbers"),
     "amqp": ("amqp://127.0.0.1:{port}", "clients"),
+    "amqps": ("amqp+ssl://127.0.0.1:{port}", "clients"),
     "tcp": ("tcp://127.0.0.1:{port}", "clients"),
     "ssl": ("ssl://127.0.0.1:{port}?needClientAuth=true", "clients"),
 }
@@ -80,16 +81,24 @@ class Client:
 
 
 def node(
-    name: str, version: str, scheme: str, program: str, *packages: str, arguments: str = "", before: str = ""
+    name: str,
+    version: str,
+    scheme: str,
+    program: str,
+    *packages: str,
+    arguments: str = "",
+    before: str = "",
+    is_once: bool = True,
 ) -> Client:
     install = f"npm install --silent --no-fund --no-audit --prefix . {' '.join(packages)}"
-    return Client(name, version, scheme, (program,), (install,), f"{before} node {{build}}/{program} {arguments}")
+    run = f"{before} node {{build}}/{program} {arguments}"
+    return Client(name, version, scheme, (program,), (install,), run, is_once)
 
 
-def go(name: str, version: str, package: str, *, is_once: bool = True) -> Client:
+def go(name: str, version: str, package: str, *, scheme: str = "mqtt", is_once: bool = True) -> Client:
     program = f"{name}.go"
     commands = ("go mod init clients", f"go get {package}@{version}", "go build -mod=mod -o client .")
-    return Client(name, version.removeprefix("v"), "mqtt", (program,), commands, "{build}/client", is_once)
+    return Client(name, version.removeprefix("v"), scheme, (program,), commands, "{build}/client", is_once)
 
 
 def java(
@@ -157,11 +166,30 @@ CLIENTS: Final[Mapping[str, Client]] = {
             ),
             "{build}/venv/bin/python {build}/qpid-proton.py", is_once=False,
         ),
+        Client(
+            "uamqp", "1.6.11", "amqps", ("uamqp-client.py",),
+            (
+                f"{sys.executable} -m venv venv",
+                f"{sys.executable} -m pip --python venv/bin/python install --quiet uamqp==1.6.11",
+            ),
+            "{build}/venv/bin/python {build}/uamqp-client.py {tls}/root.pem", is_once=False,
+        ),
+        Client(
+            "proton-cpp", "0.37.0", "amqp", ("proton-cpp.cpp",),
+            ("c++ -std=c++17 -O1 -o client proton-cpp.cpp -lqpid-proton-cpp -lpthread",), "{build}/client",
+            is_once=False,
+        ),
+        node("rhea", "3.0.5", "amqp", "rhea.js", "rhea@3.0.5", is_once=False),
+        go("go-amqp", "v1.7.0", "github.com/Azure/go-amqp", scheme="amqp", is_once=False),
         go("autopaho", "v0.23.0", "github.com/eclipse/paho.golang/autopaho"),
         go("paho-go", "v1.5.1", "github.com/eclipse/paho.mqtt.golang", is_once=False),
         Client(
             "rumqttc", "0.25.0", "mqtt", ("Cargo.toml", "rumqttc.rs"), ("cargo build --quiet",),
             "{build}/target/debug/client", is_once=False,
+        ),
+        Client(
+            "fe2o3-amqp", "0.18.4", "amqp", ("fe2o3.toml", "fe2o3-amqp.rs"),
+            ("mv fe2o3.toml Cargo.toml", "cargo build --quiet"), "{build}/target/debug/client", is_once=False,
         ),
         java(
             "activemq-5.17", "5.17.6", "jms", "Jms", settings="-Dactivemq=5.17.6", replaced=("jakarta.jms", "javax.jms")
@@ -170,10 +198,17 @@ CLIENTS: Final[Mapping[str, Client]] = {
         java(
             "activemq-6.3-tls", "6.3.1", "jms", "Jms", scheme="ssl", settings="-Dactivemq=6.3.1", options=JAVA_TLS
         ),
-        java("qpid-jms", "2.7.0", "qpid-jms", "QpidJms", scheme="amqp"),
-        java("qpid-jms-shared", "2.7.0", "qpid-jms", "QpidJmsShared", scheme="amqp"),
-        # A commit whose answer is lost may hold; tried again, it doubles a message.
-        java("qpid-jms-transacted", "2.7.0", "qpid-jms", "QpidJmsTransacted", scheme="amqp", is_once=False),
+        java(
+            "qpid-jms-1", "1.13.0", "qpid-jms", "QpidJms", scheme="amqp", settings="-Dqpid=1.13.0",
+            replaced=("jakarta.jms", "javax.jms"),
+        ),
+        java("qpid-jms", "2.7.0", "qpid-jms", "QpidJms", scheme="amqp", settings="-Dqpid=2.7.0"),
+        java("qpid-jms-shared", "2.7.0", "qpid-jms", "QpidJmsShared", scheme="amqp", settings="-Dqpid=2.7.0"),
+        java(
+            "qpid-jms-transacted", "2.7.0", "qpid-jms", "QpidJmsTransacted", scheme="amqp", settings="-Dqpid=2.7.0",
+            is_once=False,  # a commit whose answer is lost may hold; tried again, it doubles a message
+        ),
+        java("qpid-spring", "6.2.19", "qpid-spring", "QpidSpring", scheme="amqp"),
         java("spring-3.5", "3.5.7", "spring", "Spring", settings="-Dboot=3.5.7"),
         java("spring-4.0", "4.0.7", "spring", "Spring", settings="-Dboot=4.0.7"),
         java("spring-relay", "3.5.7", "relay", "Relay", scheme="stomp", settings="-Dboot=3.5.7"),
@@ -254,7 +289,7 @@ def pair(scheme: str, directory: Path) -> tuple[list[BrokerProcess], list[int]]:
     """Start two brokers with one directory. Return them, and the ports of their only connectors."""
     uri, _ = CONNECTORS[scheme]
     encryption = ""
-    if scheme in ("ssl", "mqtts", "wss"):
+    if scheme in ("ssl", "mqtts", "wss", "amqps"):
         authority = Authority(directory, "root")
         encryption = f'[tls]\ncertificate = "{authority.certificate("broker")}"\nca = "{authority.root}"\n'
         own, password = authority.certificate("client"), f"pass:{PASSWORD}"

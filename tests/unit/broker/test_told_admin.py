@@ -1,4 +1,4 @@
-"""Which address of its admin server a broker tells the others."""
+"""Address of the admin server that a broker advertises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two rings become one timeline and outages, whatever the clocks say."""
+"""Two rings become one timeline and outages, whatever the clocks show."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Host:
         return Event(self.at(time), kind, epoch, facts)
 
     def reading(self, name: str, events: list[Event]) -> Reading:
-        """As had from a living broker a moment ago."""
+        """Return a reading as of a running broker a moment ago."""
         return Reading(name, f"http://{name}", events, self.at(4_999.9), 4_999.85, 4_999.95)
 
 
@@ -88,7 +88,7 @@ def test_an_outage_is_split_into_its_phases_and_their_sum_is_the_whole() -> None
     assert (outage.phases, outage.began) == (pytest.approx(PHASES), pytest.approx(4_500.0))
     assert (outage.seconds, outage.seconds_until_receipt) == (pytest.approx(0.4), pytest.approx(0.8))
     assert (outage.last_receipt, outage.first_receipt) == (pytest.approx(4_499.9), pytest.approx(4_500.8))
-    assert outage.cause == "a ended without a word: killed, crashed, or its machine went down"
+    assert outage.cause == "a ended unexpectedly: killed, crashed, or its machine went down"
     assert [h.event.kind for h in outage.happenings] == [
         "fell-silent", "lock-taken", "fenced", "replayed", "store-open", "listening", "master", "first-client",
         "first-receipt",

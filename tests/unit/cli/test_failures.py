@@ -1,4 +1,4 @@
-"""How commands end: exit codes 0 to 3, one line, and JSON where it was asked for."""
+"""Ends of commands: exit codes 0 to 3, one line, and JSON if it was requested."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_nobody_there_is_3(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_reader_that_goes_away_is_no_traceback(name: str) -> None:
-    """In a child, whose output is a pipe that nobody reads, without the cost of a new interpreter."""
+    """The command runs in a child whose output is a pipe without a reader, without the cost of a new interpreter."""
     reader, writer = os.pipe()
     os.close(reader)
     said_reader, said_writer = os.pipe()

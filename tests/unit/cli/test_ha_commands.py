@@ -31,7 +31,7 @@ from tests.support.locker.manual_clock import ManualClock
 
 
 class Node:
-    """What a broker is to its pages: a lock that is real, and a rule that does as the test says."""
+    """Parts of a broker that its pages need: a real lock, and a mastership that the test controls."""
 
     def __init__(self, name: str, directory: Path, start: Callable[[Node], str], keep_alive: float = 0.5) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""What ``tandemmq pipeline`` says before Spark has started; runs with and without the extra."""
+"""Messages of ``tandemmq pipeline`` before Spark has started; the tests run with and without the extra."""
 
 from __future__ import annotations
 

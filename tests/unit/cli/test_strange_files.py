@@ -1,4 +1,5 @@
-"""``tandemmq store ...`` where something else has the name of a file: told by name, and nobody else is touched."""
+"""``tandemmq store ...`` with another object under the name of a file: the error names it, and no other file is
+touched."""
 
 from __future__ import annotations
 

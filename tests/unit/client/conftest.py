@@ -11,7 +11,7 @@ from tests.support.services.pairs import TandemMQ, pair_in
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One broker for all tests that leave it running; each test uses queues of its own."""
+    """Run one broker for all tests that do not stop it; each test uses its own queues."""
     with TandemMQ(tmp_path_factory.mktemp("broker")) as server:
         yield server
 

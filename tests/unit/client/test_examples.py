@@ -90,7 +90,7 @@ def test_an_example_loses_nothing_when_the_master_dies(program: list[str], pair:
 
 
 def is_empty(host: str, environment: dict[str, str]) -> bool:
-    """Whether the next message of the queue is one that is sent now."""
+    """Return whether the next message of the queue is one that is sent now."""
     sent = forked.run(
         [sys.executable, "-m", "tandemmq", "send", QUEUE, "the last one", "--url", f"stomp://{host}"],
         env=environment,

@@ -89,7 +89,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
 
 
 class Books:
-    """What was promised, and what came. Bodies are ``<producer>-<number>``."""
+    """Confirmed and received messages. Bodies are ``<producer>-<number>``."""
 
     def __init__(self) -> None:
         self.confirmed: list[str] = []
@@ -212,7 +212,7 @@ async def kills_between_store_and_receipt(pair: Pair, ways: list[LossyWay], coun
 
 @pytest.mark.timeout(1800)
 async def test_what_was_stored_when_its_receipt_was_lost_is_not_stored_twice(pair: Pair) -> None:
-    """Nobody takes messages meanwhile: the queue shows what was stored, and how often."""
+    """No client consumes meanwhile: the queue shows each stored message, and how often it is stored."""
     seed = SEED
     print(f"seed {seed}")
     books = Books()

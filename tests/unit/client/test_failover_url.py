@@ -165,7 +165,7 @@ def test_the_table_of_the_docs_is_the_table_of_the_code() -> None:
         ("stomp://", "expected stomp://host:port"),
         ("stomp://a:99999", "[Pp]ort"),
         ("stomp://a:0", "port 0"),
-        ("stomp://me:secret@a:1", "nothing but host and port"),
+        ("stomp://me:secret@a:1", "only host and port"),
         ("", "expected stomp://host:port"),
         ("wss://a:1", r"expected stomp://host:port or stomp\+ssl://host:port"),
         ("failover:(stomp://a:1?soTimeout=1)", "nested"),

@@ -1,4 +1,4 @@
-"""What becomes of messages, acknowledgements and transactions when a connection breaks, frame by frame."""
+"""Messages, acknowledgements and transactions when a connection breaks, frame by frame."""
 
 from __future__ import annotations
 

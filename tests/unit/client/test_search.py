@@ -1,4 +1,4 @@
-"""Finding the master: nobody holds up anybody."""
+"""Search for the master: no address delays the others."""
 
 from __future__ import annotations
 

@@ -100,13 +100,13 @@ async def test_garbage_ends_the_connection_and_nothing_else(garbage: bytes) -> N
         await client.send("/queue/a", b"kept")
         await client.flush()
         assert client.resent == 1
-    assert any("it sent what is no STOMP" in text for text in lines), lines
+    assert any("it sent invalid STOMP" in text for text in lines), lines
 
 
 @pytest.mark.parametrize(
     ("answer", "error", "reason"),
     [
-        (b"220 mail.example ESMTP\r\n\r\n\0", NoBroker, "no STOMP"),
+        (b"220 mail.example ESMTP\r\n\r\n\0", NoBroker, "invalid STOMP"),
         (b"CONNECTED\nversion:1.1\n\n\0", BrokerError, r"uses STOMP 1\.1"),
         (b"ERROR\nmessage:User name [me] or password is invalid.\n\n\0", BrokerError, "password is invalid"),
     ],

@@ -51,7 +51,7 @@ def run_java(require_service: Callable[[object, str], None]) -> Callable[..., li
 
 @pytest.fixture(scope="session")
 def properties_of(run_java: Callable[..., list[str]]) -> Callable[..., dict[str, dict[str, str]]]:
-    """What can be set on classes of ActiveMQ, and the defaults: class -> property -> value."""
+    """Return the properties that can be set on classes of ActiveMQ, and the defaults: class -> property -> value."""
 
     def ask(*names: str) -> dict[str, dict[str, str]]:
         found: dict[str, dict[str, str]] = {}

@@ -173,7 +173,7 @@ limit = 7
         ("queue = 'A'\nmax_destinations = -2", "a whole number, or -1"),
         ("queue = 'A'\nmax_destinations = true", "a whole number, or -1"),
         ("queue = 'A'\ninactive_timout_before_gc = 1\ninactive_timeout_before_gc = 2", "two keys are one setting"),
-        ("queue = 'A'\n[[destinations]]\nqueue = 'A'", 'queue = "A" is there twice'),
+        ("queue = 'A'\n[[destinations]]\nqueue = 'A'", 'queue = "A" occurs twice'),
         ("queue = 'A'\nredelivery = 1", r"destinations\[0\]\.redelivery = 1 .*expected a table"),
         (
             "queue = 'A'\n[destinations.redelivery]\nmax_redeliveries = 1",

@@ -82,7 +82,7 @@ class FailingDisk(PlainDisk):
 
 
 def apply(image: dict[str, bytearray], operation: tuple[str, str, int, bytes], length: int | None = None) -> None:
-    """One recorded operation on the image of a directory; of a write, only the first `length` bytes."""
+    """Apply one recorded operation to the image of a directory; of a write, only the first `length` bytes."""
     verb, name, at, data = operation
     content = image.setdefault(name, bytearray())
     if verb == "write":
@@ -96,8 +96,8 @@ def apply(image: dict[str, bytearray], operation: tuple[str, str, int, bytes], l
 
 
 def images(log: list, stop: int, seed: int) -> Iterator[dict[str, bytearray]]:
-    """What may be on disk when the machine dies after `stop` operations: everything synced, and of the rest any part:
-    nothing, all, one alone, all but one, one torn, and a few random choices."""
+    """Yield possible contents of the disk when the machine stops after `stop` operations: everything synced, and of the
+    rest any part: nothing, all, one alone, all but one, one torn, and a few random choices."""
     settled: dict[str, bytearray] = {}
     waiting: list = []
     for operation in log[:stop]:
@@ -138,7 +138,7 @@ def images(log: list, stop: int, seed: int) -> Iterator[dict[str, bytearray]]:
 
 
 def states(log: list, stop: int) -> Iterator[dict[str, bytearray]]:
-    """What running programs saw after each of the first `stop` operations."""
+    """Yield the states that running programs saw after each of the first `stop` operations."""
     image: dict[str, bytearray] = {}
     for operation in log[:stop]:
         apply(image, operation)
@@ -146,7 +146,7 @@ def states(log: list, stop: int) -> Iterator[dict[str, bytearray]]:
 
 
 class Tools:
-    """What the tests of this room share."""
+    """Shared tools of the tests in this directory."""
 
     plain = PlainDisk()
     PlainDisk = PlainDisk
@@ -162,7 +162,7 @@ class Tools:
 
     @staticmethod
     def write(index: Index, changes: dict[bytes, bytes | None], meta: bytes = b"") -> None:
-        """One checkpoint, to its end."""
+        """Write one complete checkpoint."""
         for _ in index.checkpoint(sorted(changes.items()), meta):
             pass
 

@@ -183,7 +183,7 @@ def test_a_second_crash_after_the_first_loses_nothing_either(tools, history, tmp
 
 
 def test_the_older_root_stays_readable_until_its_slot_is_written(tools, history, tmp_path):
-    """Whatever a crashed checkpoint wrote: should the newest root turn out damaged, the one before it is whole."""
+    """The rule holds whatever a crashed checkpoint wrote: if the newest root is damaged, the one before it is whole."""
     directory = str(tmp_path / "crashed")
     for _ in crashes(tools, history, directory, seed=4, every=5):
         with Index.open(directory, tools.plain, cache_pages=16) as index:

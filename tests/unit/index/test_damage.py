@@ -77,7 +77,7 @@ def test_a_flipped_byte_in_a_root_slot_leads_to_the_other_root(filled, tools, tm
         flipped = {name: bytearray(content) for name, content in image.items()}
         flipped["db.data"][slot * 4096 + at] ^= 0x10
         tools.put(directory, flipped)
-        assert "one root slot is not whole" in check(directory, tools.plain).notes
+        assert "one root slot is invalid" in check(directory, tools.plain).notes
         with Index.open(directory, tools.plain) as index:
             assert dict(index.scan()) == (old if slot == 0 else new)
             tools.recover(index)
@@ -103,7 +103,7 @@ def test_a_flipped_byte_in_db_free_costs_a_search_and_nothing_else(filled, tools
 
 
 def test_an_old_page_in_a_new_ones_place_is_seen(filled, tools, tmp_path):
-    """As left by a disk that acknowledged a write and lost it."""
+    """The page is as after a disk that acknowledged a write and lost it."""
     image, _ = filled
     directory = str(tmp_path / "old")
     data = image["db.data"]

@@ -1,4 +1,4 @@
-"""What is read by its location is what was written there, or nothing: whenever it was changed, and wherever."""
+"""A read by location returns the written bytes, or nothing, whenever and wherever they were changed."""
 
 # proves: damaged-batch-is-kept-back, block-is-compared, long-batch-is-verified
 

@@ -215,7 +215,7 @@ def test_nothing_and_too_much_are_refused(native: ModuleType) -> None:
 
 
 def test_who_is_told_what_is_written_is_told_before_the_sync(tmp_path: Path) -> None:
-    """Then it is not one step."""
+    """With such a callback the write is not one step."""
     make(tmp_path / "journal").close()
     files = JournalFiles(str(tmp_path / "journal"))
     writer = JournalWriter(files, "a", files.opened(1), on_written=lambda *batch: None)

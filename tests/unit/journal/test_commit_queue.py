@@ -187,7 +187,7 @@ def test_of_a_step_that_failed_nobody_is_told(serving: Serving, tmp_path: Path) 
 
 
 def test_each_step_is_measured(serving: Serving) -> None:
-    """Its sync took some time, and its records are counted."""
+    """The sync took some time, and the records are counted."""
     for payloads in ((b"x",), (b"x", b"y"), (b"x", b"y", b"z")):
         doing = serving.serve(batches_max=1)
         serving.submit(*payloads)

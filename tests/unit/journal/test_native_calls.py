@@ -1,4 +1,4 @@
-"""What journal/native.c asks of the disk: the same as the code whose place it takes, in the same order."""
+"""System calls of journal/native.c: the same as those of the code that it replaces, in the same order."""
 
 # proves: native-*
 

@@ -1,4 +1,4 @@
-"""Which bytes of a sealed file do not verify: every one that was changed, and no other."""
+"""Bytes of a sealed file that fail verification: every changed one, and no other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STARTS = [sum(map(len, BATCHES[:n])) for n in range(len(BATCHES) + 1)]
 
 
 def damage(directory: Path, content: bytes, end: int | None) -> Ranges:
-    """What does not verify of a file that has ``content``."""
+    """Return the ranges of a file with ``content`` that fail verification."""
     (directory / "db-1.log").write_bytes(content)
     return damage_in(JournalFiles(str(directory)), 1, end)
 

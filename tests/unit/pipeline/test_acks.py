@@ -1,4 +1,4 @@
-"""What a removal says of itself: who removed the message. Needs no Spark."""
+"""Causes of removals, from the removals alone. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_an_acknowledgement_says_who_removed_the_message(data: bytes | None, kin
 
 
 def test_a_broker_says_why_a_message_went(tmp_path: Path) -> None:
-    """One message is acknowledged, one refused, one expires; one of two durable subscriptions passes over another."""
+    """One message is acknowledged, one refused, one expires; one of two durable subscriptions skips another one."""
 
     async def work(port: int) -> None:
         async with Client(f"failover:(stomp://{HOST}:{port})", client_id="c") as client:

@@ -1,4 +1,4 @@
-"""What failed, in one sentence: words that Spark 4.3 really said, cut in the middle, and a Spark that says them."""
+"""Failures in one sentence: real texts of Spark 4.3, cut in the middle, and a Spark that raises them."""
 
 from __future__ import annotations
 

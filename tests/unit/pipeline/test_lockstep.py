@@ -1,4 +1,4 @@
-"""The lockstep decoder gives the rows of the scalar one, whatever a journal holds."""
+"""The lockstep decoder gives the rows of the scalar one for any journal."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def long_varint(value: int, size: int) -> bytes:
 
 @st.composite
 def oddly_written(draw: st.DrawFn) -> bytes:
-    """Fields of an add or a remove in an order, a number and with varints of lengths that nobody writes."""
+    """Return fields of an add or a remove in an order, a number and with lengths of varints that no broker writes."""
     size = st.integers(1, 6)
 
     def field(tag: int, value: bytes) -> bytes:

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from tandemmq.broker.protocols.encoded import NATIVE
 from tandemmq.pipeline.rows import rows
 from tandemmq.pipeline.stores import journal_files
 from tandemmq.store.records.commands import encode_add
 from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.properties import Float, Short
+from tests.support.broker import amqp_wire as amqp
 from tests.support.pipeline.pipeline_journals import add, message, write_foreign
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: the extra local")
@@ -67,6 +69,22 @@ def _shorter(frame: bytes) -> bytes:
 def test_what_is_empty_has_no_body(tmp_path: Path, payload: bytes, body: bytes | None, text: str | None) -> None:
     found = read(tmp_path, payload)
     assert (found["body"], found["text"]) == (body, text)
+
+
+@pytest.mark.parametrize(
+    ("encoded", "kind", "body", "text"),
+    [
+        (amqp.value("tëxt"), "text", "tëxt".encode(), "tëxt"),
+        (amqp.section(0x75, b"\xff"), "bytes", b"\xff", None),
+        (amqp.value(5), "bytes", amqp.value(5), None),
+    ],
+)
+def test_encoded_messages_of_amqp_are_decoded(
+    tmp_path: Path, encoded: bytes, kind: str, body: bytes, text: str | None
+) -> None:
+    found = read(tmp_path, add(1, encoded, body_kind=BodyKind.BYTES, properties={NATIVE: True, "a": "b"}))
+    assert (found["body_kind"], found["body"], found["text"]) == (kind, body, text)
+    assert found["properties"]["a"] == "b"
 
 
 def test_properties_are_texts_as_java_prints_them(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a read takes of a store that a broker writes meanwhile."""
+"""Extent of a read of a store that a broker writes meanwhile."""
 
 from __future__ import annotations
 

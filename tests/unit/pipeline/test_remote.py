@@ -79,7 +79,7 @@ def put(told: dict[str, str], directory: Path, prefix: str) -> str:
 
 
 def moved(found: list[JournalFile], here: Path, there: str) -> list[JournalFile]:
-    """The same files as if they stood at ``there``, whatever the way to them."""
+    """Return the same files as if they were at ``there``, whatever path leads to them."""
     return [
         replace(file, path=file.path.replace(str(here), there), store=file.store.replace(str(here), there), access=())
         for file in found

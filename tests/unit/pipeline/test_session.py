@@ -1,4 +1,4 @@
-"""What a session of ours needs, and what it leaves of itself in its process; starts no Spark."""
+"""Requirements of a session of `tandemmq.pipeline`, and its traces in the process; starts no Spark."""
 
 from __future__ import annotations
 

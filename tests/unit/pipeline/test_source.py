@@ -96,7 +96,7 @@ def test_what_is_no_option_is_refused(spark: SparkSession, store: Path, options:
 
 
 def test_a_file_that_is_deleted_meanwhile_is_told(store: Path) -> None:
-    """Where the end was said: the rows of several reads are to be of one moment."""
+    """The end is fixed, so the rows of several reads must be of one moment."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     from tandemmq.pipeline.options import Options
@@ -119,7 +119,7 @@ def counted_by_files(store: Path) -> dict[int, int]:
 
 
 def changes(store: Path) -> Iterator[None]:
-    """What happens to a store between two looks at it."""
+    """Change a store between two listings."""
     kept = store.with_name("kept")
     yield None
     store.rename(kept)
@@ -151,7 +151,7 @@ def test_what_was_planned_once_reads_what_is_there_now(store: Path) -> None:
 
 
 def test_a_closed_file_that_goes_unseen_is_left_out(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in an object store, where a look has no time."""
+    """The case occurs in an object store, whose listing has no times."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     from tandemmq.pipeline import partitions

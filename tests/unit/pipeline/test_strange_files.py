@@ -1,4 +1,4 @@
-"""What the pipeline makes of names that are no regular files, and of files with holes."""
+"""Names that are not regular files, and files with holes, in the pipeline."""
 
 from __future__ import annotations
 

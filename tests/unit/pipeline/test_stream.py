@@ -68,7 +68,7 @@ class Lake:
         return self.spark.read.parquet(self.out)
 
     def offsets(self) -> list[dict[str, Any]]:
-        """Those of each batch, as the checkpoint has them."""
+        """Return the offsets of each batch, from the checkpoint."""
         files = sorted(self.checkpoint.glob("offsets/[0-9]*"), key=lambda path: int(path.name))
         found = [json.loads(path.read_text().splitlines()[-1]) for path in files]
         assert all(isinstance(offsets, dict) for offsets in found)

@@ -100,7 +100,7 @@ def driver(act: str, store: Path, lake: Path) -> Iterator[subprocess.Popen[bytes
 
 
 def batches(lake: Path) -> int:
-    """How many were committed."""
+    """Return the number of committed batches."""
     return len(list(lake.glob("checkpoint/commits/[0-9]*")))
 
 

@@ -40,7 +40,7 @@ def store(tmp_path: Path) -> Iterator[GrowingStore]:
 
 
 def filled(store: GrowingStore, files: int) -> None:
-    """So many closed files of five messages, and one that is written."""
+    """Write so many closed files of five messages, and one that is being written."""
     for _ in range(files):
         store.add(5)
         store.rotate()

@@ -50,7 +50,7 @@ def processes(marked: dict[str, str]) -> list[str]:
 
 
 def ended(marked: dict[str, str]) -> bool:
-    """Whether nothing of the command runs any more, soon."""
+    """Return whether all processes of the command end soon."""
     until = time.monotonic() + END_SECONDS
     while processes(marked) and time.monotonic() < until:
         time.sleep(0.1)

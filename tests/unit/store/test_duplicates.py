@@ -38,7 +38,7 @@ BUSY = replace(SMALL, checkpoint_interval=0.0, cleanup_interval=0.0)
 def numbered(
     term: Term, number: int, producer: str = "p", transaction: TransactionId | None = None, body: bytes = b"x"
 ) -> AddMessage:
-    """What a client sends as its message ``number``, or sends again."""
+    """Return the message ``number`` as a client sends or resends it."""
     return audited(term, client_message_id(producer, number), transaction, body)
 
 
@@ -56,7 +56,7 @@ def are_duplicates(added: list[AddMessage]) -> list[bool]:
 
 
 def fill(term: Term, count: int, body: bytes = b"f" * 500) -> None:
-    """So many that come and go."""
+    """Store and remove so many messages."""
     term.take(term.add_durably(count, body=body))
 
 
@@ -91,7 +91,7 @@ def records_of(directory: str) -> Iterator[bytes]:
 
 
 def of_connection(term: Term, connection_id: str, producer: int, number: int) -> AddMessage:
-    """What a JMS client sends by one of its producers."""
+    """Return a message that a JMS client sends by one of its producers."""
     return audited(term, f"{connection_id}:1:{producer}:{number}")
 
 
@@ -103,7 +103,7 @@ def audited(term: Term, id: str, transaction: TransactionId | None = None, body:
 
 @pytest.mark.parametrize("end", ["none", "crash", "index lost", "audit record alone"])
 def test_what_one_user_sends_has_nothing_of_anothers_stored_twice(directory: str, end: str) -> None:
-    """Her messages were consumed, so only the audit knows them."""
+    """The messages of the first user were consumed, so only the audit knows them."""
     settings = replace(BUSY, journal_max_file_length=32 * KIB, max_failover_producers_to_track=16)
     term = Term(directory, settings=settings)
 
@@ -224,7 +224,7 @@ class TestStoredOnce:
 
 
 def test_many_lives_against_a_set(directory: str) -> None:
-    """Whatever happens to broker and index: what was stored is known, and nothing else is."""
+    """Whatever happens to broker and index, exactly the stored messages are known."""
     seed = SEED
     print(f"TANDEMMQ_SEED={seed}")
     chance = random.Random(seed)
@@ -316,7 +316,8 @@ class TestTheRecord:
         assert journal_of(directory) == before[0], "a clean stop has nothing to add either"
 
     def test_the_audit_is_written_before_a_file_goes_and_not_at_each_checkpoint(self, directory: str) -> None:
-        """One small message a second, and a checkpoint after each, as ActiveMQ's at five seconds or less."""
+        """The test has one small message per second, and a checkpoint after each, as ActiveMQ's at five seconds or
+        less."""
         kept = f"{directory}/kept"
         with Term(directory, settings=BUSY, disk=KeepingDisk(kept)) as term:
             for producer in range(64):

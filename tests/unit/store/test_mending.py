@@ -1,4 +1,4 @@
-"""Where another copy exists, damage that is met while somebody reads is mended before anything is given out."""
+"""Damage that is met during a read is repaired from another copy, if there is one, before any message is delivered."""
 
 # proves: file-is-mended-once, mended-file-is-read-anew, promotion-mends-a-file-once
 

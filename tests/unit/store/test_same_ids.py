@@ -67,7 +67,7 @@ def adding(
     *,
     is_audited: bool = True,
 ) -> AddMessage:
-    """What a client sends, or (not audited) the broker moves."""
+    """Return a message that a client sends, or (not audited) the broker moves."""
     message = Message(destination, id, body.encode(), BodyKind.BYTES, persistent=True, timestamp=1)
     payload = encode_stored(message, transaction)
     return AddMessage(message, (term.store.queue(destination),), payload, is_audited=is_audited)
@@ -196,7 +196,7 @@ def test_what_one_subscription_of_a_topic_has_did_not_come_for_another_either(te
 
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_what_is_prepared_is_known_until_its_outcome(term: Term, directory: str, is_commit: bool) -> None:
-    """Also when a checkpoint came between, and to the next master."""
+    """The rule holds after a checkpoint in between, and for the next master."""
     prepared = adding(term, A, "prepared", transaction=XID)
     term.do(PrepareTransaction(XID, [prepared], encode_prepare(XID)))
     for done in (*term.store.checkpoint(), *term.store.checkpoint()):
@@ -215,7 +215,7 @@ def test_what_is_prepared_is_known_until_its_outcome(term: Term, directory: str,
 def test_what_a_prepared_transaction_removes_does_not_come_again_when_its_queue_ended(
     term: Term, directory: str, is_one_turn: bool
 ) -> None:
-    """Its outcome would remove it: by the journal a Remove names a message by its queue and id."""
+    """The outcome would remove the message: in the journal a Remove names a message by its queue and id."""
     removal = removing(term.do(adding(term, A, "ended with its queue")))
     removal.payload = encode_remove(A, CLIENTS, XID)
     operations: list[Operation] = [
@@ -298,7 +298,7 @@ def test_a_subscription_that_passed_over_what_was_prepared_does_not_get_it_when_
 
 
 def test_copies_in_one_of_several_stores_come_back_with_places_of_their_own(unchecked: str) -> None:
-    """They have one id."""
+    """The copies have one id."""
     with SeveralTerm(unchecked, settings=SETTINGS) as term:
         copies = [adding(term, each, "x") for each in (A, A2, B)]
         term.do(Atomic(copies))

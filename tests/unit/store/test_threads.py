@@ -31,7 +31,7 @@ def test_a_thread_that_has_ended_may_be_asked_what_it_computed() -> None:
 
 
 def test_a_short_wait_for_an_inbox_ends() -> None:
-    """That of ``SimpleQueue`` hangs after some thousand rounds: its time is over before it looks again."""
+    """That wait of ``SimpleQueue`` hangs after some thousand rounds: its time is over before it checks again."""
     inbox = OS_THREADS.inbox()
     for number in range(20_000):
         inbox.put(number)

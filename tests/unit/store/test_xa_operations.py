@@ -1,4 +1,5 @@
-"""What an engine asks for XA, of every store alike: the real one, several of them, and the one in memory."""
+"""Operations that an engine requests for XA, in each kind of store: the real one, several of them, and the one in
+memory."""
 
 # proves: outcome-before-what-asks, place-counts-every-record, prepare-is-synced, rolled-back-may-come-again
 
@@ -52,7 +53,7 @@ PATTERN = Destination(DestinationKind.TOPIC, "T.>")
 
 
 class MemoryTerm(Term):
-    """One engine after the other on a store in memory."""
+    """Engines one after the other on a store in memory."""
 
     def __init__(self, before: MemoryTerm | None = None) -> None:
         self.loop: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue() if before is None else before.loop
@@ -86,7 +87,7 @@ class World:
         return MemoryTerm(before if isinstance(before, MemoryTerm) else None)
 
     def fail_over(self) -> Term:
-        """What the next master finds."""
+        """Return the state that the next master finds."""
         self.term.close()
         self.term = self._open(self.term)
         return self.term

@@ -154,7 +154,7 @@ function open() {
   const title = el("h1", { tabindex: "-1" }, page.title);
   main.replaceChildren(title, place.content);
   if (!may(page.role ?? "viewer")) {
-    place.content.append(el("p", {}, `This needs the role ${page.role}.`));
+    place.content.append(el("p", {}, `The role ${page.role} is required.`));
   } else if (page.of === "master" && state.broker?.role !== "master") {
     place.content.append(el("p", {}, `${state.broker?.name ?? "This broker"} is not master. Master: `,
       holderLink(state.broker?.holder)));

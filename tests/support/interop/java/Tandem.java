@@ -29,6 +29,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.activemq.ActiveMQConnectionFactory;
 import org.apache.activemq.ActiveMQXAConnectionFactory;
 import org.apache.activemq.broker.BrokerService;
+import org.apache.activemq.broker.TransportConnector;
 import org.apache.activemq.command.ActiveMQBytesMessage;
 import org.apache.activemq.command.ActiveMQDestination;
 import org.apache.activemq.command.ActiveMQMessage;
@@ -55,6 +56,7 @@ import org.apache.activemq.util.ByteSequence;
  *   produce DIR [halt]   fills the directory with all that a store can hold, dumps it, stops (or dies)
  *   dump DIR             prints queues, durable subscriptions and prepared transactions; consumes nothing
  *   consume DIR          receives everything as a JMS client, prints it in the same form
+ *   serve DIR OPTIONS    prints the port of a connector for AMQP with these options, stops at the end of the input
  */
 public final class Tandem {
     private static final String URL = "vm://tandem?create=false&jms.watchTopicAdvisories=false";
@@ -79,6 +81,13 @@ public final class Tandem {
                 break;
             case "consume":
                 consume(broker);
+                break;
+            case "serve":
+                TransportConnector connector = broker.addConnector("amqp://127.0.0.1:0?" + arguments[2]);
+                broker.startTransportConnector(connector);
+                print("port", connector.getConnectUri().getPort());
+                OUT.flush();
+                System.in.read();
                 break;
             default:
                 throw new IllegalArgumentException(arguments[0]);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tandemmq.broker.core.commands import AckMode, Command
@@ -53,7 +53,7 @@ class Peer:
     def __init__(self, greeting: Greeting = GREETING, sequences: Iterator[int] | None = None) -> None:
         self.session = OpenWireSession("c-1", lambda: NOW, sequences or itertools.count(100), greeting)
         self.wire: WireFormat = STORED
-        self._cutter = FrameCutter(1 << 20)
+        self._cutter = FrameCutter(2 << 20)
 
     # ---- to the session
 
@@ -103,8 +103,8 @@ class Peer:
         """Return the only command of the broker since the last call."""
         return one(kind, self.hear_all())
 
-    def deliver(self, tag: int, message: Message, redeliveries: int = 0) -> None:
-        self.session.deliver("1:1", tag, message, redeliveries, AckMode.RANGE)
+    def deliver(self, tag: int, message: Message, redeliveries: int = 0) -> Callable[[], None] | None:
+        return self.session.deliver("1:1", tag, message, redeliveries, AckMode.RANGE)
 
 
 def connected() -> Peer:

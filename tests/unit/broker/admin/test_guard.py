@@ -1,4 +1,4 @@
-"""Who may ask the admin server for what, over a real socket."""
+"""Permissions of callers of the admin server, over a real socket."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ async def test_a_user_with_all_rights_changes_something(place: Place) -> None:
 
 
 class Undecided(Users):
-    """Nobody's password is ever looked into."""
+    """Access in which no password is ever decided."""
 
     def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None: ...
 

@@ -202,7 +202,12 @@ LOST = "/data/replication.promise could not be written before: this node takes n
 
 @pytest.mark.parametrize(
     ("problem", "is_mended_by_a_start"),
-    [("BUG: KeyError('x')", True), (LOST, True), ("FORK: db-3.log parts from the master's at 5", False), ("", False)],
+    [
+        ("BUG: KeyError('x')", True),
+        (LOST, True),
+        ("FORK: db-3.log differs from the master's from 5", False),
+        ("", False),
+    ],
 )
 def test_only_what_a_start_mends_makes_it_unhealthy(problem: str, is_mended_by_a_start: bool) -> None:
     said = PART | {"problem": problem}

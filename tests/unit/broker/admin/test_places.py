@@ -1,4 +1,5 @@
-"""Who has a place at the admin server, who is closed for a newcomer, and whose time is over: by a clock of its own."""
+"""Places at the admin server: which connections get one, which are closed for a new one, and which are overdue, by the
+test's clock."""
 
 # proves: health-checks-have-places, a-peer-has-a-time, places-are-shared-by-address, a-health-check-gets-in
 # proves: a-login-gets-a-place

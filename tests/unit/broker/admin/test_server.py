@@ -19,7 +19,7 @@ MASTER: dict[str, Any] = {"role": "master", "epoch": 3, "name": "a", "store": "/
 
 
 class Broker:
-    """What the pages are about; a test changes ``status`` between two requests."""
+    """Broker whose pages are requested; a test changes ``status`` between two requests."""
 
     def __init__(self) -> None:
         self.status = dict(MASTER)
@@ -285,7 +285,8 @@ async def test_a_peer_that_drips_its_second_head_has_the_time_of_one(attacked: A
 
 
 async def test_posts_without_bodies_hold_up_no_health_check(attacked: Attacked) -> None:
-    """As 64 of them did: here they are as new as the checks, from the same address, and no time goes by."""
+    """Former fault: 64 posts did. Here the posts are as new as the checks, from the same address, and no time
+    passes."""
     for _ in range(3):
         await attacked.connect(NO_BODY, State.BODY)
     for page, status in (("/health/live", 200), ("/health/ready", 200), ("/status", 503)):

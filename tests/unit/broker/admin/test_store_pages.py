@@ -1,4 +1,4 @@
-"""What a store says of itself over HTTP: a real store on a loop, a real admin server before it."""
+"""Pages of a store over HTTP: a real store on a loop, with a real admin server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BUSY = Destination(DestinationKind.QUEUE, "BUSY")
 
 
 class Broker:
-    """As much of a broker as the pages ask: a store on this loop, and a status."""
+    """Parts of a broker that the pages need: a store on this loop, and a status."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
@@ -69,7 +69,7 @@ class Broker:
         return operation
 
     async def fill_sparsely(self, files: int) -> list[AddMessage]:
-        """One message of Q in each file, all others gone."""
+        """Leave one message of Q in each file, and remove all others."""
         assert self.store is not None, "this broker is master"
         kept = []
         for _ in range(files):

@@ -1,4 +1,4 @@
-"""What a broker needs for bridges, what it says without, and what is left of bridges that are gone."""
+"""Bridges need an installed library and report its absence; former bridges leave subscriptions that are reported."""
 
 # proves: bridges-are-known-at-once
 
@@ -80,7 +80,7 @@ def test_a_password_in_a_file_is_read_when_it_is_asked_for(tmp_path: Path) -> No
 
 
 async def test_who_a_bridge_is_is_known_before_it_begins(tmp_path: Path) -> None:
-    """What it received to be sent later may be due then."""
+    """Messages that a bridge received for later sending may be due before the bridge begins."""
     file, users = tmp_path / "tandemmq.toml", tmp_path / "users"
     users.write_text(f"anna:{cheap('secret')}:\n")
     users.chmod(0o600)

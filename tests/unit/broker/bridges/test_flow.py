@@ -1,4 +1,4 @@
-"""What goes in and out over a bridge, and what is confirmed when."""
+"""Messages in both directions over a bridge, and the time of each confirmation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_a_topic_that_is_not_set_any_more_gathers_nothing(world: World, ca
     assert sorted(each.name for each in world.engine.inventory.destinations.durables.values()) == ["more/#", "up/#"]
     await world.begin(OUT)
     assert [each.name for each in world.engine.inventory.destinations.durables.values()] == ["up/#"]
-    assert "more/# is not in its topics any more: 1 messages" in caplog.text
+    assert "more/# is no longer one of its topics: 1 messages" in caplog.text
 
 
 async def test_the_connection_is_paused_while_the_engine_takes_nothing(world: World) -> None:
@@ -299,7 +299,7 @@ async def test_the_packet_id_of_a_message_that_was_deleted_is_given_back(world: 
 
 
 async def test_a_packet_id_is_given_back_once_nothing_waits_any_more(world: World) -> None:
-    """Which of those that wait has it is not known before."""
+    """It is not known earlier which of the waiting messages has the packet id."""
     await world.begin()
     await world.send("up/a", "one")
     await world.begin(IN)

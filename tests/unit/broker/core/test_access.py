@@ -1,4 +1,4 @@
-"""Who is on this machine, and what the broker says when security is not set up."""
+"""Clients of this machine, and the broker's answers without configured security."""
 
 from __future__ import annotations
 

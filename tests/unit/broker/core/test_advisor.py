@@ -1,4 +1,4 @@
-"""Who listens to advisory topics, and what a new listener is told of what there is."""
+"""Listeners of advisory topics, and the existing objects that a new listener receives."""
 
 from __future__ import annotations
 

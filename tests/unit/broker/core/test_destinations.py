@@ -1,4 +1,4 @@
-"""Which queues there are, and when they come into being."""
+"""Existing queues, and the events that create one."""
 
 from __future__ import annotations
 

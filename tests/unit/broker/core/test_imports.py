@@ -20,7 +20,8 @@ def modules() -> dict[str, Path]:
 
 
 def imported(path: Path, files: Container[str]) -> Iterator[str]:
-    """Those of ``files`` that it imports, wherever the statement stands: under ``if TYPE_CHECKING`` counts, too."""
+    """Return those of ``files`` that the module imports, wherever the statement is: one under ``if TYPE_CHECKING``
+    counts, too."""
     for node in ast.walk(ast.parse(path.read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         if isinstance(node, ast.ImportFrom):

@@ -1,4 +1,4 @@
-"""Which entry holds for a destination, and what it then says."""
+"""Entry that applies to a destination, and its effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which destinations send on what they are sent, and where to."""
+"""Destinations that forward messages, and their targets."""
 
 from __future__ import annotations
 

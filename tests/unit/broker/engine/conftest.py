@@ -37,6 +37,7 @@ from tandemmq.broker.core.slices import Work, at_once
 from tandemmq.broker.engine.engine import Engine, destinations_of
 from tandemmq.broker.engine.part import Loop, at_once_on_the_loop
 from tandemmq.broker.engine.ports import InThread
+from tandemmq.broker.protocols.encoded import decoded, is_encoded
 from tandemmq.broker.protocols.openwire.advisories import Advisories
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.transactions import XaTransactionId
@@ -82,6 +83,12 @@ def shorten_steps(monkeypatch: pytest.MonkeyPatch, items: int) -> None:
         monkeypatch.setattr(f"tandemmq.broker.{name}", size)
 
 
+def body_of(message: Message) -> str:
+    """The text of a message, as a client of a protocol other than AMQP gets it."""
+    shown = (decoded(message, is_quick=False) or message) if is_encoded(message) else message
+    return shown.body.decode()
+
+
 class Delivered:
     """A MESSAGE as the client saw it."""
 
@@ -89,7 +96,7 @@ class Delivered:
         self.subscription = subscription
         self.tag = tag
         self.message = message
-        self.body = message.body.decode()
+        self.body = body_of(message)
         self.redeliveries = redeliveries
         self.redelivered = redeliveries > 0
 
@@ -116,7 +123,7 @@ class RecordingSession:
         self.receipts.append(receipt)
 
     def deliver(self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode) -> None:
-        self.events.append(("message", message.body.decode()))
+        self.events.append(("message", body_of(message)))
         self.delivered.append(Delivered(subscription_id, tag, message, redeliveries))
 
     def fail(self, error: ClientError) -> None:
@@ -202,7 +209,7 @@ class Client:
         return self
 
     def lose_socket(self) -> Self:
-        """What it had open ends in the steps that follow."""
+        """Close the socket. The end of the client's state happens in the steps that follow."""
         self.is_closed = self.has_hung_up = True
         self.engine.closed(self)
         return self
@@ -325,7 +332,7 @@ _numbers = count(1)
 
 @pytest.fixture(autouse=True)
 def nothing_but_messages_takes_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that tests can say how many messages fit."""
+    """Let nothing but messages use memory, so that tests can state how many messages fit."""
     for module, names in NOT_MESSAGES.items():
         for name in names.split():
             what = (name, lambda each: 0) if name.startswith("_") else (f"{name}_BYTES", 0)
@@ -402,7 +409,7 @@ class Harness:
             self.step()
 
     def most(self, amount: Callable[[], int], *, are_calls: bool = False) -> int:
-        """How much ``amount`` changes at most in one of the steps that are left, or of the loop's calls."""
+        """Return by how much ``amount`` changes at most in one of the remaining steps, or of the loop's calls."""
         before, most = amount(), 0
         while self.calls if are_calls else self.works:
             self.turn(1) if are_calls else self.step()
@@ -444,8 +451,8 @@ class Harness:
         self.drained += 1
 
     def fail_over(self, *, is_sudden: bool = False) -> None:
-        """Another engine on the same store, as after a promotion. ``is_sudden``: what was on its way is stored, and
-        told to nobody."""
+        """Start another engine on the same store, as after a promotion. ``is_sudden``: operations in progress are
+        stored, and not reported."""
         if is_sudden:
             self.store.start(self.engine)
         self.turn()
@@ -513,7 +520,7 @@ def make_harness(monkeypatch: pytest.MonkeyPatch) -> MakeHarness:
 
 @pytest.fixture
 def harness(make_harness: MakeHarness) -> Iterator[Harness]:
-    """When the test is over, what the engine counts is what the store holds."""
+    """Compare, at the end of the test, the engine's counts with the content of the store."""
     harness = make_harness()
     yield harness
     harness.turn()

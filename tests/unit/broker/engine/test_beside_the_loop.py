@@ -1,5 +1,5 @@
-"""What takes long is done beside the loop: deliveries are made ready in their consumer's order, and lost for nobody who
-leaves; a selector that takes long to compile holds up its own client, and nobody else."""
+"""Long work runs on threads: deliveries are prepared in their consumer's order, and none is lost when a client leaves;
+a selector that takes long to compile delays only its own client."""
 
 # proves: long-texts-are-written-beside-the-loop, unsent-does-not-count, unsent-suspect-comes-again
 
@@ -49,7 +49,7 @@ class CarefulSession(RecordingSession):
 
 
 class Threads:
-    """What is done beside the loop, when the test says so."""
+    """Work on threads, which ends when the test says so."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Callable[[], object], Callable[[], None]]] = []

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.promise("xa-branches")
 
 
 class Deaf:
-    """An engine that hears nothing: what the store does for it nobody else knows."""
+    """Engine that receives no reports of the store."""
 
     def durable(self, operations: list[Operation]) -> None: ...
 
@@ -32,7 +32,7 @@ def unheard(harness: Any, operation: Operation) -> None:
 
 @pytest.fixture
 def client(harness: Any) -> Any:
-    """Somebody with a branch that acknowledges one message and sends another. The store still holds a prepared
+    """Return a client with a branch that acknowledges one message and sends another. The store still holds a prepared
     transaction of that id, which the engine has ended, or never knew."""
     client = harness.client().send("first").subscribe().turn().begin_branch()
     client.ack("first", transaction=XA.key).send("second", transaction=XA.key)

@@ -97,7 +97,7 @@ def test_a_disconnect_right_behind_a_subscription_to_a_backlog(backlog: Harness)
 
 
 def test_a_second_connection_with_the_client_id_of_one_that_leaves(backlog: Harness) -> None:
-    """It waits for the end of the first, and its own end removes its own entry alone."""
+    """The new connection waits for the end of the first one, and its own end removes only its own entry."""
     first = backlog.consumer(destination=EVERY_QUEUE, client_id="me").disconnect("bye")
     while first.client.state is not State.DISCONNECTING:
         backlog.turn(1)
@@ -145,7 +145,7 @@ def narrow(make_harness: Any) -> Harness:
 
 @pytest.fixture
 def leaving(narrow: Harness) -> Client:
-    """Its disconnect waits for room behind what it sent."""
+    """Return a client whose disconnect waits for room, after a message that it sent."""
     client = kept(narrow).handle(Connect("me", connection_id="ID:own")).send("y" * 500, persistent=False)
     return client.handle(Disconnect("bye", is_awaited=True))
 
@@ -174,7 +174,7 @@ def test_a_disconnect_that_waits_for_room_is_no_login_that_does_not_come(leaving
 
 
 def test_a_client_is_not_read_while_too_much_waits_for_room(narrow: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though something else that it waited for is there."""
+    """The client stays unread even if another condition that it waited for is met."""
     monkeypatch.setattr(flow_control, "SENDS_MAX", 2)
     client = narrow.client()
     for _ in range(2):
@@ -193,7 +193,7 @@ def test_a_client_is_not_read_while_too_much_waits_for_room(narrow: Harness, mon
 
 
 def test_a_slow_consumer_is_not_cut_off_while_its_client_waits(make_harness: Any) -> None:
-    """What its client says meanwhile is not lost."""
+    """Commands that the client sends meanwhile are not lost."""
     harness = make_harness(DestinationPolicy(abort_slow=AbortSlow(max_slow_duration=1_000)))
     client, sender = harness.client(), harness.client()
     client.subscribe(prefetch=1)

@@ -1,4 +1,4 @@
-"""A client ends once, whatever goes on for it and in whatever order the rest comes.
+"""A client ends once, whatever work is in progress for it, and in any order of events.
 
 A walk begins something for a client (``RUNNING``), lets things happen that end the client (``ENDS``, two of them), and
 chooses what comes next: a step of any work that is under way, the store's next answer, a late answer of the login or of
@@ -64,7 +64,7 @@ Action = Callable[[], object]
 
 
 class Logins(OpenAccess):
-    """Who a client is, is known late."""
+    """Logins whose user is known late."""
 
     def __init__(self, world: World) -> None:
         super().__init__(is_everywhere=True)

@@ -1,4 +1,4 @@
-"""What goes wrong with one receiver ends that one: who sent the message, and all others who get it, notice nothing."""
+"""An error in one receiver ends that one: the sender of the message and all other receivers notice nothing."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_a_step_that_fails_does_not_keep_a_topic_from_going_on(harness: Harness)
 
 
 def test_what_waits_for_room_and_cannot_be_carried_out(make_harness: MakeHarness) -> None:
-    """It would stand before all others for ever."""
+    """Otherwise the command would block all others for ever."""
     harness = make_harness(narrow())
     broken, good = broken_and_good(harness)
     carry_out = harness.engine.flow._carry_out
@@ -261,7 +261,7 @@ def test_what_waited_too_long_and_cannot_be_given_up(make_harness: MakeHarness) 
 
 
 class Later(OpenAccess):
-    """Nobody is known until ``answer``."""
+    """Access that decides no login before ``answer``."""
 
     def __init__(self) -> None:
         super().__init__(is_everywhere=True)
@@ -273,7 +273,7 @@ class Later(OpenAccess):
 
 @pytest.mark.parametrize("says", ["connected", "receipt"])
 def test_who_was_found_out_and_what_waited_for_that(harness: Harness, says: str) -> None:
-    """Both are known by one answer: it is nobody's own turn."""
+    """Both clients are decided by one answer, outside the turn of a client."""
     later = Later()
     harness.access = later
     harness.begin_term()
@@ -309,7 +309,8 @@ def cannot_give_out(harness: Harness, destination: Destination) -> None:
 
 @REPLACES_A_METHOD
 def test_a_queue_that_cannot_give_out_what_somebody_leaves_in_it(harness: Harness) -> None:
-    """He is served, and the other queues give out what he leaves in them."""
+    """The client that leaves messages in the queue is served, and the other queues deliver the messages that it leaves
+    in them."""
     leaver, other = harness.client(), harness.client()
     names = [Destination(DestinationKind.QUEUE, name) for name in ("many.a", "many.b")]
     leaver.subscribe("all", Destination(DestinationKind.QUEUE, "many.>"))
@@ -338,7 +339,7 @@ def test_a_queue_that_cannot_give_out(harness: Harness) -> None:
 
 
 def test_the_end_of_a_client(harness: Harness) -> None:
-    """What else it had ends all the same."""
+    """The rest of the client's state ends despite the error."""
     broken, good = broken_and_good(harness)
     broken.subscribe()
     good.store("1")

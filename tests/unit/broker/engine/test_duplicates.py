@@ -1,4 +1,4 @@
-"""A message that its producer sends again has its receipt again, and nobody is given it twice."""
+"""A resent message gets its receipt again, and is delivered to no consumer twice."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def test_subscribers_of_a_topic_get_a_stored_message_once(harness):
 
 
 def test_ids_that_the_broker_made_are_not_compared(harness):
-    """They are never made again; were they audited, they would push out the producers that number their messages."""
+    """Such ids are never made again; if they were audited, they would push out the producers that number their
+    messages."""
     client = harness.client()
     for _ in range(2):
         client.handle(Send(numbered(1, "m", made_by_broker=True)))

@@ -54,7 +54,7 @@ def records(term: EngineTerm) -> list[tuple[str | None, str, int]]:
 
 
 def left_by(term: EngineTerm, directory: str, *, is_crash: bool = False) -> list[tuple[str | None, str, int]]:
-    """What the next term finds."""
+    """Return the state that the next term finds."""
     last = following(term, directory, is_crash=is_crash)
     last.close()
     return records(last)

@@ -98,6 +98,6 @@ def test_a_consumer_that_got_nothing_says_nothing_about_the_next(harness: Harnes
 
 
 def test_a_consumer_of_several_queues_gets_all_at_once(harness: Harness, client: Client) -> None:
-    """Also if it has one queue only when it begins."""
+    """The rule also applies if the consumer has only one queue when it begins."""
     client.subscribe(destination=Destination(DestinationKind.QUEUE, ">"), prefetch=1000).turn()
     assert client.bodies == bodies(1, MESSAGES - 1)

@@ -1,4 +1,5 @@
-"""Flow control: producers wait for room, are told why, and lose nothing; nobody else waits with them."""
+"""Flow control: producers wait for room, are notified of the reason, and lose nothing; no other client waits with
+them."""
 
 from __future__ import annotations
 
@@ -143,7 +144,7 @@ def test_who_fills_the_memory_leaves_as_much_to_others(make_harness):
     assert other.receipts == ["o0", "o1"]
     told = blocked(harness)
     assert [(each["limit"], each["destination"]) for each in told] == [("memory_limit", "queue://bills")]
-    assert "fill the memory that is free" in told[0]["reason"]
+    assert "use all free memory" in told[0]["reason"]
     consumer = harness.consumer("s", BILLS, AckMode.AUTO)
     harness.wait(1)
     assert len(producer.receipts) == len(consumer.bodies) == sent

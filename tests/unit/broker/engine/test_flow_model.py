@@ -1,4 +1,5 @@
-"""Whatever is sent while limits come and go arrives once, in its producer's order, and no receipt comes before."""
+"""Each message that is sent while limits come and go arrives once, in its producer's order, and no receipt precedes
+it."""
 
 from __future__ import annotations
 

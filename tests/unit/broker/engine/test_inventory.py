@@ -1,4 +1,4 @@
-"""What operators are told of what there is."""
+"""Lists of existing objects for operators."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_what_is_not_there_is_no_destination(harness):
 
 
 def seconds(harness):
-    """How many were measured, and the sum."""
+    """Return the number of measurements, and their sum."""
     found = harness.engine.delivery_seconds
     return sum(found.counts), found.sum
 

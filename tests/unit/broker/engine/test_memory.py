@@ -1,4 +1,5 @@
-"""One budget: what is held counts as long and as often as it is held, and who holds too much is held back."""
+"""One memory budget: memory counts as long and as often as it is held, and a client that holds too much is held
+back."""
 
 from __future__ import annotations
 
@@ -153,12 +154,12 @@ def test_connections_subscriptions_and_destinations_count(make_harness, monkeypa
     while not client.errors:
         client.send("x", Destination(DestinationKind.TOPIC, f"t{count}"), persistent=False)
         count += 1
-    assert "Destinations, subscriptions and connections fill their memory" in client.errors[0]
+    assert "Destinations, subscriptions and connections use all of their memory" in client.errors[0]
     assert used(harness) < 300_000
     count = len(client.errors)
     for number in range(200):
         client.subscribe(f"s{number}", Destination(DestinationKind.TOPIC, "t0"))
-    assert "Subscriptions fill the memory that is free" in client.errors[count]
+    assert "Subscriptions use all free memory" in client.errors[count]
     client.vanish().turn()
     assert harness.engine.memory.by_kind["state"] < 250_000
 
@@ -206,7 +207,7 @@ def test_what_can_never_have_room_is_told_so_and_logged(make_harness, caplog: py
     client = harness.client().send("x" * 30_000, persistent=False, receipt="r")
     assert client.receipts == []
     assert "30000 bytes" in client.errors[0]
-    assert "never has room" in client.errors[0]
-    assert "never has room" in caplog.text
+    assert "is larger than the memory" in client.errors[0]
+    assert "is larger than the memory" in caplog.text
     assert client.is_connected
     assert harness.engine.flow.blocked() == []

@@ -1,4 +1,5 @@
-"""What listeners are told of messages, consumers and limits, each where a policy asks for it, and nobody else."""
+"""Advisories about messages, consumers and limits: each is sent where a policy enables it, and only to its
+listeners."""
 
 from __future__ import annotations
 
@@ -106,7 +107,7 @@ def test_nothing_is_told_that_no_policy_asks_for(build):
 
 @pytest.mark.parametrize("destination", [PRICES, ORDERS], ids=str)
 def test_a_message_that_nobody_takes_is_told_whole(build, destination):
-    """That of a queue waits."""
+    """A message of a queue waits instead."""
     harness = build(send_advisory_if_no_consumers=True)
     listener = listen(harness, f"NoConsumer.{'Topic' if destination.is_topic else 'Queue'}.{destination.name}")
     client = harness.client().send("alone", destination, persistent=False)

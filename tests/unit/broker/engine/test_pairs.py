@@ -192,8 +192,8 @@ def test_of_durable_subscriptions_each_part_counts(make_harness: Any) -> None:
     ("prepare", "where", "options", "refused"),
     [
         (make_queues, queue(ALL), {}, "matches more queues than there is memory for"),
-        (make_topics, topic(ALL), {"durable_name": "d"}, "takes more memory than there is"),
-        (make_topics, topic(ALL), {"durable_name": "d", "share": "g"}, "takes more memory than there is"),
+        (make_topics, topic(ALL), {"durable_name": "d"}, "needs more memory than is free"),
+        (make_topics, topic(ALL), {"durable_name": "d", "share": "g"}, "needs more memory than is free"),
     ],
 )
 def test_who_would_make_too_many_pairs_is_refused_and_leaves_nothing(
@@ -299,7 +299,7 @@ def test_who_leaves_looks_at_its_own_audiences_once(make_harness: Any, own: str,
 
 
 def test_a_subscription_that_joins_one_topic_leaves_the_places_of_the_others_as_they_are(make_harness: Any) -> None:
-    """Else each that comes costs as much as all that are there, each time the topic is asked."""
+    """Otherwise each new subscription costs as much as all existing ones, each time the topic is read."""
     harness = make_harness()
     client = harness.client()
     target = harness.destinations.topic(topic("a.0"), None)
@@ -416,7 +416,7 @@ def test_a_client_that_is_no_operator_browses_only_what_there_is_memory_for(
     harness.patch.setattr(memory, "HELD_BYTES_MIN", memory.CONNECTION_BYTES + memory.BROWSED_BYTES)
     harness.engine.memory.limit = 1
     client.subscribe("x", queue("a.0"), AckMode.CLIENT, is_browser=True).turn()
-    assert ["fill the memory" in each for each in client.errors] == [True] * refused
+    assert ["all free memory" in each for each in client.errors] == [True] * refused
 
 
 def test_a_browser_whose_client_leaves_while_it_lets_go_gives_back_what_it_took_once(make_harness: Any) -> None:
@@ -443,7 +443,7 @@ def test_a_durable_subscription_that_may_not_begin_anew_is_still_there(make_harn
     client.send("m", topic("a.0")).turn()
     limit, harness.engine.memory.limit = harness.engine.memory.limit, 1
     client.subscribe("x", topic("a.0"), durable_name="d", selector="b = 1").turn()
-    assert ["takes more memory than there is" in each for each in client.errors] == [True]
+    assert ["needs more memory than is free" in each for each in client.errors] == [True]
     harness.engine.memory.limit = limit
     client.subscribe("x", topic("a.0"), AckMode.AUTO, durable_name="d").turn()
     assert client.bodies == ["m"]

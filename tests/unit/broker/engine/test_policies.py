@@ -1,5 +1,5 @@
-"""What policies say of destinations as a whole: how many there may be, how long unused ones stay, when messages come
-again, and how often it is looked for what has expired."""
+"""Policies for destinations as a whole: their maximum number, the life of unused ones, times of redelivery, and the
+search for expired messages."""
 
 from __future__ import annotations
 

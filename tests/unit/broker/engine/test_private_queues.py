@@ -87,7 +87,7 @@ ITS |= {"send in a transaction", "send later", "produce"}
 
 
 def state_of(harness: Any, destination: Destination) -> list[str]:
-    """What is there, as an operator is shown it."""
+    """Return the content, as an operator sees it."""
     client = operator(harness)
     client.subscribe("b", destination, is_browser=True, prefetch=10).turn()
     return list(client.bodies)
@@ -135,7 +135,7 @@ def test_rights_on_everything_are_no_rights_on_them(operation: Operation) -> Non
 
 
 class Everything:
-    """As an Access, of these rights."""
+    """Access with these rights."""
 
     def __init__(self, rights: Rights) -> None:
         self.check, self.may = rights.check, rights.may

@@ -1,4 +1,4 @@
-"""How often a message was delivered is known from first to last, and what its consumers die of is a dead letter."""
+"""Delivery counts are complete, and a message that its consumers do not survive becomes a dead letter."""
 
 # proves: late-page-has-no-end, suspect-is-counted-first, only-what-was-alone-dies, redeliveries-end
 
@@ -38,7 +38,7 @@ def dead(harness: Any) -> list[str]:
 
 
 def lose(harness: Any, client: Any) -> None:
-    """It is lost with what it holds, and a suspect's turn comes."""
+    """Lose the consumer with its messages, and let a suspect's turn come."""
     client.vanish()
     harness.turn()
     harness.wait(2 * redelivery.POLL_SECONDS)

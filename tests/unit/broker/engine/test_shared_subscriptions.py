@@ -43,7 +43,7 @@ def shares(harness: Any) -> list[tuple[str, str, int]]:
 
 
 def records(harness: Any) -> list[tuple[str | None, str]]:
-    """What the store has beside messages: whose subscription, to which topic."""
+    """Return the records in the store other than messages: the user of each subscription, and the topic."""
     return sorted((each.client_id or "", each.destination.name) for each in harness.store.owners())
 
 

@@ -1,4 +1,4 @@
-"""What policies say of topics' plain consumers: what they are given of what they missed, and what they lose."""
+"""Policies for plain consumers of topics: the messages that they recover, and those that they lose."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVERY = Destination(DestinationKind.TOPIC, ">")
 
 
 def ask(harness: Any, destination: Destination = PRICES, **options: Any) -> list[str]:
-    """What somebody is given who asks for what he missed."""
+    """Return the messages that a new consumer recovers."""
     client = harness.consumer("s", destination, AckMode.AUTO, **{"is_retroactive": True, **options}).turn()
     bodies: list[str] = client.bodies
     client.unsubscribe("s")

@@ -35,7 +35,7 @@ def test_a_topic_that_was_removed_and_begins_again_gets_what_is_sent(harness):
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_each_durable_subscription_gets_what_it_selects_and_a_restart_knows_it(harness, count):
-    """Whether the topic is known to the sender or not."""
+    """The result is the same whether or not the sender knows the topic."""
     sender, reds, alls = harness.client(), harness.client("red"), harness.client("all")
     reds.subscribe("s", PRICES, durable_name="red", selector="colour = 'red'")
     alls.subscribe("s", PRICES, durable_name="all")
@@ -318,7 +318,7 @@ def test_a_list_that_cannot_be_kept_is_refused(harness, name):
 
 
 def test_a_wildcard_consumer_of_a_virtual_topic_gets_what_came_while_away(harness):
-    """As ActiveMQ: a queue of the very name of the pattern keeps it."""
+    """As in ActiveMQ, a queue with the name of the pattern keeps the messages."""
     sender, consumer, exact = harness.client(), harness.client(), harness.client()
     wild = Destination(DestinationKind.QUEUE, "Consumer.g.VirtualTopic.X.>")
     deep = Destination(DestinationKind.TOPIC, "VirtualTopic.X.A.IT")

@@ -124,7 +124,7 @@ def test_begin_commit_and_abort_need_a_right_name_and_a_nack_has_no_place(harnes
     two.commit("no").abort("no")
     three.send("a", transaction="no")
     doomed = "Transaction 't' can only be aborted: NACK in a transaction is not possible"
-    assert one.errors == ["Transaction 't' was begun already", doomed]
+    assert one.errors == ["Transaction 't' has already begun", doomed]
     assert two.errors == 2 * three.errors == 2 * ["Transaction 'no' has not been started."]
     assert not any(each.is_closed for each in (one, two, three))
 

@@ -1,5 +1,5 @@
-"""What takes in very many destinations, messages or clients is done in steps: its client waits, others do not, and who
-leaves in the middle leaves nothing behind."""
+"""Work on very many destinations, messages or clients is divided into steps: its client waits, others do not, and a
+client that leaves in the middle leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -556,7 +556,7 @@ def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(harness: Har
 @pytest.mark.parametrize("how", ["goes on", "leaves", "rolls back", "acknowledges more"])
 @REPLACES_A_METHOD
 def test_a_large_commit_that_waited_for_room_is_made_ready_in_steps(harness: Harness, how: str) -> None:
-    """And whoever takes it back meanwhile has none of it done."""
+    """If the client rolls it back meanwhile, none of it is done."""
     made = harness.count(publish, "encode_payload")
     sender = harness.client()
     for number in range(2 * STEP + 1):
@@ -853,7 +853,8 @@ def test_a_queue_that_ends_while_very_many_join_it_is_left_alone(harness: Harnes
 
 
 def limited(make_harness: MakeHarness, **of: Any) -> tuple[Harness, Client, Times]:
-    """One message fills each of the queues, and for each one more waits; how often it was tried to have one go on."""
+    """Fill each of the queues with one message, and let one more wait for each; return how often a waiting one was
+    tried."""
     harness: Harness = make_harness(DestinationPolicy(memory_limit=1, **of))
     sender = harness.client()
     for number in range(MANY):

@@ -41,7 +41,7 @@ def queue(harness: Harness, number: int) -> Queue:
 
 
 def adds(harness: Harness) -> list[AddMessage]:
-    """What the store was to add since the test asked for it."""
+    """Return the messages that the store was to add since the test requested it."""
     assert harness.store.appended is not None
     parts = [part for each in harness.store.appended for part in getattr(each, "operations", [each])]
     return [part for part in parts if isinstance(part, AddMessage)]

@@ -76,7 +76,7 @@ def test_composites_send_on_to_each_other_but_not_in_a_circle(make_harness: Any)
     client = harness.consumer("b", BILLING).send("a")
     client.send("b", Destination(QUEUE, "round"), receipt="r").turn()
     assert client.bodies == ["a"]
-    assert "send on to each other" in client.errors[0]
+    assert "forward to each other" in client.errors[0]
     assert client.receipts == []
 
 

@@ -315,7 +315,7 @@ def test_store_why_explains_the_file(tmp_path: Path) -> None:
     ring.close()
     (thing,) = (thing for thing in inventory(str(tmp_path)) if thing.kind != "journal")
     assert (thing.name, thing.kind, thing.bytes) == ("index/a.events", "events", path.stat().st_size)
-    assert "what happened to a" in thing.says
+    assert "events of a" in thing.says
 
 
 def test_the_latest_take_over_is_measured_from_the_last_refusal() -> None:

@@ -131,7 +131,7 @@ async def test_a_handover_of_one_who_is_deposed_meanwhile_says_so(node: NewNode,
 
 
 class Faulty(MemoryLocker):
-    """A locker of somebody else's, with a fault in it as long as ``fails``."""
+    """Locker of another package, with a fault as long as ``fails``."""
 
     fails = False
 
@@ -153,7 +153,7 @@ async def test_a_fault_in_a_locker_costs_the_lock_and_not_the_broker(node: NewNo
 
 
 async def test_a_life_that_is_over_shows_no_proof_whatever_the_lock_says(node: NewNode, lock: MemoryLock) -> None:
-    """What hung in it may wake up when this very process is master again: the proof is that of another life."""
+    """A hung call of that life may continue when this process is master again: the proof belongs to another life."""
     a = await node("a").started(Role.MASTER)
     first = a.store
     assert first is not None
@@ -181,7 +181,7 @@ async def test_who_is_lost_reports_nothing_from_the_first_moment_on(node: NewNod
 
 
 class Quiet(MemoryLocker):
-    """Whose holder shows no life for as long as the test says."""
+    """Locker whose holder shows no life for as long as the test says."""
 
     silence: float | None = None
 

@@ -1,5 +1,4 @@
-"""Each wait between "lock granted" and "lock released" hangs once (broker.ha.waits), and the lock goes to somebody
-else.
+"""Each wait between "lock granted" and "lock released" hangs once (broker.ha.waits), and another broker gets the lock.
 
 What is told of each: nobody hears anything more from the broker that hangs, another one is master, and when the call
 comes back nothing that is shared is written, and the broker stands by again. All in virtual time, with the bounds of
@@ -52,7 +51,8 @@ async def gives_up(node: Node, trouble: Trouble = Trouble.STORAGE_HUNG) -> None:
 
 
 async def unwell(node: Node, virtual: VirtualTime, why: str) -> Callable[[], bool]:
-    """It says so in status and health, and systemd's watchdog is not fed; returns whether it is well."""
+    """Check that status and health report the problem, and that the watchdog is not notified; return a function that
+    returns whether the broker is healthy."""
     now, ring = virtual.threads.monotonic, EventRing(node.name, None)
     report = Report(
         node.name, "", "memory", node.locker, node.mastership, Server([]), lambda: None, ring, monotonic=now
@@ -176,7 +176,7 @@ async def test_a_life_that_is_over_fences_nothing_though_the_lock_is_still_its_o
 
 
 async def test_a_promotion_that_is_slow_is_not_taken_for_hung(virtual: VirtualTime, node: NewNode) -> None:
-    """It takes several times as long as it may be silent."""
+    """The promotion takes several times the permitted silence."""
     master = await node("m").started(Role.MASTER)
     disk = SlowDisk(virtual)
     slow = await node("a", disk=disk).started(Role.STANDBY)
@@ -262,7 +262,7 @@ async def test_a_lock_that_does_not_answer_a_master_ends_with_its_proof(
 @hangs(Wait.LOOP)
 @pytest.mark.parametrize("phase", [Phase.PROMOTING, Phase.MASTER, Phase.HANDING_OVER])
 async def test_a_loop_that_hangs_lets_the_lock_go(virtual: VirtualTime, node: NewNode, phase: Phase) -> None:
-    """Until the other broker is master, which lives in a loop of its own."""
+    """The lock is free when the other broker, which runs in a separate loop, becomes master."""
     hung, other = node("a"), node("b")
     serve, finish = hung.serve, hung.finish
     to_hang = True
@@ -420,7 +420,7 @@ async def test_clients_that_do_not_hang_up_keep_no_lock(node: NewNode, lock: Mem
 async def test_a_store_that_cannot_be_dropped_keeps_no_lock(
     node: NewNode, lock: MemoryLock, disk: HangingDisk, thread: str
 ) -> None:
-    """Its storage thread hangs, or closing its files does."""
+    """Either the storage thread hangs, or closing its files does."""
     hung, other = await master_and_standby(node, disk=disk)
     disk.gate.close("fdatasync", "close", thread=thread)
     unsure = hung.send()

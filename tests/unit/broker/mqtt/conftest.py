@@ -1,4 +1,4 @@
-"""What MQTT keeps beyond connections, on an engine with a store in memory, over several terms."""
+"""State of MQTT beyond connections, on an engine with a store in memory, over several terms."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECONDS_MAX = 60.0
 
 
 class Terms:
-    """One term after the other on the same store; ``now`` is the clock, in milliseconds."""
+    """Terms one after the other on the same store; ``now`` is the clock, in milliseconds."""
 
     access: Access | None = None
 
@@ -59,13 +59,13 @@ class Terms:
         self.begin()
 
     def client(self, client_id: str = "publisher") -> InProcessClient:
-        """One with a session of its own."""
+        """Return a client with a stored session."""
         number = next(self._numbers)
         name = Principal("someone", is_proved=False)
         return InProcessClient(self.engine, name, f"test-{number}", f"test {number}", state=queue_of(client_id))
 
     async def retain(self, topic: str, payload: bytes, expiry: int | None = None) -> None:
-        """As a session does it."""
+        """Retain a message as a session does."""
         properties = NONE if expiry is None else Properties(message_expiry=expiry)
         publish = Publish(topic, payload, 1, True, False, 1, properties)
         destination, number = destination_of(topic), next(self._numbers)
@@ -78,7 +78,7 @@ class Terms:
         self.engine.closed(client)
 
     def retained(self, topic_filter: str = "#") -> dict[str, bytes]:
-        """What a subscriber is given."""
+        """Return the retained messages that a subscriber receives."""
         found: dict[str, bytes] = {}
         for message in self.clients.retained(topic_filter):
             if message is not None:
@@ -91,7 +91,7 @@ class Terms:
         return sum(owner.count for owner in self.store.owners() if owner.destination == queue)
 
     async def loaded(self) -> None:
-        """Until the retained messages of a former term are read."""
+        """Wait until the retained messages of a former term are read."""
         told = asyncio.Event()
         self.clients.when_loaded(told.set)
         async with asyncio.timeout(SECONDS_MAX):

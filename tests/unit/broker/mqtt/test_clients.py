@@ -1,4 +1,4 @@
-"""What is remembered of packet ids of QoS 1."""
+"""Packet ids of QoS 1 that are remembered."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ async def test_what_is_retained_later_is_newer_also_in_the_next_term(terms: Term
 
 
 async def test_what_replaces_another_is_found_by_the_next_term_alone(terms: Terms) -> None:
-    """Also where the one that was replaced is there, for the broker died before it was acknowledged."""
+    """The next term finds the replaced message, too, because the broker ended before it was acknowledged."""
     await terms.retain("a", b"1")
     terms.clients.end()  # nobody acknowledges what is replaced from now on
     held = terms.engine.inventory.client("mqtt-retained")

@@ -1,4 +1,4 @@
-"""What is done for a client that is away gives way to it when it comes."""
+"""Work for an absent client stops when the client connects."""
 
 # proves: will-ends-with-its-record
 # proves: session-of-a-client-that-came-back, time-to-come-back, wills-with-the-rights-of-now
@@ -53,7 +53,7 @@ async def watcher(terms: Terms) -> AsyncIterator[Watcher]:
 
 
 async def _store(terms: Terms, client_id: str, *, expiry: int, left_at: int = 0, will: Will | None = None) -> None:
-    """What a session leaves behind."""
+    """Store the state that a session leaves behind."""
     queue = queue_of(client_id)
     kept = SessionRecord(expiry, None, frozenset(), will=will, left_at=left_at)
     name = "AT_LEAST_ONCE:a/#"
@@ -284,7 +284,7 @@ async def test_a_take_over_that_is_told_late(
 
 
 async def _time_passes() -> None:
-    """So long that it is noted who is away."""
+    """Let enough time pass that absent clients are noted."""
     await asyncio.sleep(GRACE_SECONDS + 1)
 
 
@@ -327,7 +327,7 @@ async def test_who_comes_back_soon_or_left_in_order_is_not_noted(terms: Terms) -
 
 
 async def test_what_is_noted_is_older_than_what_its_client_writes(terms: Terms) -> None:
-    """Its client comes while it is noted: there is no place for that any more."""
+    """The client connects while its absence is noted: from then on nothing may be noted."""
     await _store(terms, "one", expiry=60)
     terms.clients.client_connected("one", is_resumed=True)
     terms.clients.client_left(_left("one", expiry=60))

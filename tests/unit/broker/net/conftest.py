@@ -122,7 +122,7 @@ def new_server(limits: TransportLimits | None = None, port: int = 0, **options: 
 
 @asynccontextmanager
 async def listening(server: Server, engine: Any) -> AsyncIterator[Server]:
-    """It is bound and listens, for the time of a `with`."""
+    """Bind and listen for the time of a `with`."""
     server.bind()
     await server.listen(engine, "ID:t-1")
     try:

@@ -1,4 +1,4 @@
-"""What a connector's options become."""
+"""Effects of a connector's options."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def greeting(uri: str) -> Greeting:
 
 
 def intervals(greeting: Greeting) -> tuple[int, ...]:
-    """What holds with a client that asks for more than any setting allows."""
+    """Return the intervals for a client that requests more than any setting allows."""
     theirs = our_info(max_frame_size=1 << 30, provider_version="", inactivity_ms=DAY_MS, initial_delay_ms=DAY_MS)
     terms = greeting.agree(theirs)
     return terms.send_interval_ms, terms.receive_interval_ms, terms.initial_delay_ms

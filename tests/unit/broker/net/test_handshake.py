@@ -183,7 +183,7 @@ class Client:
         self.tls = trusting.wrap_bio(self._in, self._out, server_hostname="127.0.0.1")
 
     def goes_on(self, heard: bytes = b"") -> bytes:
-        """What it says to that."""
+        """Return the response to that."""
         self._in.write(heard)
         with contextlib.suppress(ssl.SSLWantReadError):
             self.tls.do_handshake()

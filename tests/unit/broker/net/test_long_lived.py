@@ -105,7 +105,7 @@ def mqtt(port: int, *, lasts: bool) -> None:
 
 
 async def says(port: int, *said: bytes) -> None:
-    """And hears the first words of an answer, or that there is none."""
+    """Send the text, and return the first bytes of an answer, or that there is none."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for each in said:
         writer.write(each)

@@ -41,7 +41,7 @@ START = 1_700_000_000_000 // MINUTE * MINUTE
 
 
 class Harness:
-    """As much of an engine as the scheduler needs. What it sent, when that became durable, is in ``sent``."""
+    """Parts of an engine that the scheduler needs. ``sent``: messages that it sent, when durable."""
 
     def __init__(self) -> None:
         self.now = START
@@ -129,7 +129,7 @@ class Harness:
                 self.soon.popleft()()
 
     def crash(self, written: int) -> None:
-        """So many operations were still written, but nobody was told; the next broker begins."""
+        """Write so many more operations without reporting them, then start the next broker."""
         for operation in self.unwritten[:written]:
             self.store.append(operation)
         self.unwritten.clear()
@@ -237,7 +237,7 @@ class TestSending:
         harness.turn()
         harness.at(1)
         assert (harness.sent, harness.held, harness.scheduler.count) == ([], 0, 0)
-        assert "waits for nothing" in caplog.text
+        assert "names no destination" in caplog.text
 
     def test_others_are_left_alone(self, harness: Harness) -> None:
         assert harness.scheduler.take(harness.message()) is None
@@ -250,7 +250,7 @@ class TestSending:
         for _ in range(2):
             harness.send(DELAY=5)
             harness.turn()
-        with pytest.raises(ClientError, match="2 messages wait"):
+        with pytest.raises(ClientError, match="2 scheduled messages are waiting"):
             harness.send(DELAY=5)
 
 

@@ -1,4 +1,4 @@
-"""Connections over real sockets: who is slow, silent or gone harms nobody else and costs a named bound."""
+"""Connections over real sockets: a slow, silent or lost client harms no other client and uses a named bound."""
 
 # proves: last-words-ask-too, outbox-asks-before-words
 
@@ -41,7 +41,7 @@ async def test_one_turn_of_the_loop_is_one_write(bench: Any) -> None:
 
 
 class Written:
-    """What is written to whom, in the order of the writes, and in which turn of the loop."""
+    """Writes to each connection, in their order, with the turn of the loop."""
 
     def __init__(self) -> None:
         self.turn = 0

@@ -1,4 +1,4 @@
-"""Who sends very much waits for his turn, so that others hardly wait for theirs; and nothing changes its order."""
+"""A client that sends very much waits for its turn, so that others hardly wait; the order of no client changes."""
 
 # proves: reports-between-steps, reports-between-first-steps
 
@@ -37,7 +37,7 @@ AHEAD_MAX = 10 * (COMMANDS_MAX + round(TURN_SECONDS / COMMAND_SECONDS))
 
 @pytest.fixture
 async def timed_bench(bench_of: Any) -> AsyncIterator[Any]:
-    """A bench where each command takes ``COMMAND_SECONDS``, on whatever machine."""
+    """Return a bench where each command takes ``COMMAND_SECONDS`` on any machine."""
 
     async with bench_of(clock=lambda: len(bench.engine.commands) * COMMAND_SECONDS) as bench:
         yield bench
@@ -333,7 +333,7 @@ def test_a_long_step_is_told_once_in_a_while_with_what_it_did(caplog: pytest.Log
         world.turns.took(OVERLONG_SECONDS * 2, "c-1", [1, "text", 2])
         world.turns.took(OVERLONG_SECONDS * 2, "c-2", [1])
     assert [record.getMessage() for record in caplog.records] == [
-        "the event loop was busy for 100 ms with what c-1 sent: int, str"
+        "the event loop was busy for 100 ms with input from c-1: int, str"
     ]
     assert world.turns.overlong == 2
 

@@ -134,6 +134,6 @@ async def test_who_stops_in_the_middle_of_a_frame_is_hung_up_on_when_others_wait
     saying = asyncio.create_task(other.say(frame(1)))
     await small.say(b"SEND\ndestination:/queue/s\nreceipt:s\n\nx\0")
     assert await small.frame() == b"RECEIPT\nreceipt-id:s\n\n", "what is small waits for nobody"
-    assert b"Frames that are not whole fill their memory" in await idle.frame()
+    assert b"Incomplete frames use all of their memory" in await idle.frame()
     assert await other.frame() == b"RECEIPT\nreceipt-id:1\n\n"
     await saying

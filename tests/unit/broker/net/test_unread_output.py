@@ -1,4 +1,4 @@
-"""What several peers have not read counts once where it is one thing, and as long as one of them has not."""
+"""A body that several peers have not read counts once, until the last of them has read it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEAD = b"h" * 100
 
 
 class Peer:
-    """One that reads nothing until it is told."""
+    """Peer that reads nothing until the test says so."""
 
     def __init__(self, memory: Memory) -> None:
         self.holder = Holder(memory)

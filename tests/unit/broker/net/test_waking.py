@@ -81,7 +81,7 @@ class Bench:
 
     @property
     def given(self) -> list[int]:
-        """What it gave, and was carried out."""
+        """Return the commands that the session gave and that were carried out."""
         return [each.prefetch for each in self.engine.commands if isinstance(each, SetPrefetch)]
 
     async def until(self, condition: Callable[[], bool]) -> None:

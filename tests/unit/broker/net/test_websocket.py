@@ -217,7 +217,7 @@ async def test_a_client_that_does_not_read_gets_no_more(websockets: Any) -> None
 
 
 async def test_a_connection_that_is_not_to_be_read_is_not_read(websockets: Any) -> None:
-    """What the engine says about reading reaches the socket: the peer can send no more than the kernel's buffers."""
+    """The engine's pauses of reading reach the socket: the peer can send no more than the kernel's buffers take."""
     async with websockets() as (server, engine):
         peer = await Peer.served(server)
         (connection,) = server.connections

@@ -1,4 +1,4 @@
-"""Who means harm by WebSocket: each attack ends with its own connection, and costs no more than its bound."""
+"""Attacks by WebSocket: each ends with its own connection, and uses no more than its bound."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_a_slow_handshake_is_cut_off_in_time(websockets: Any) -> None:
     async with websockets(handshake_seconds_max=0.2) as (server, engine):
         status, body = await answer_to(server, b"GET / HTTP/1.1\r\nHost: a\r\n")
         assert status == 408
-        assert b"whole within 0.2 s" in body
+        assert b"complete within 0.2 s" in body
         assert engine.events == []  # the engine never heard of it
 
 

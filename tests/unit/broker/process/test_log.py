@@ -1,5 +1,5 @@
-"""The log: nobody waits for it, what is lost is counted, its file is bounded, no secret is in it, and what a client
-says stays within the line that tells of it."""
+"""The log: no thread waits for it, lost lines are counted, its file is bounded, it contains no secret, and the text of
+a client stays within its line."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_file_that_cannot_be_had_is_a_wrong_setting(make: Callable[..., Log], 
 
 
 class Stuck:
-    """A pipe that nobody reads, until the gate is open."""
+    """Pipe without a reader until the gate is open."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()

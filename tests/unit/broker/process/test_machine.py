@@ -1,4 +1,4 @@
-"""This machine: its clocks over a change to summer time and back, and the memory that it gives a process."""
+"""This machine: its clocks over a change to summer time and back, and the memory for a process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _in_berlin() -> Iterator[None]:
 
 
 def times(entry: str, start: str, count: int) -> list[str]:
-    """As the clocks show them, with their offset."""
+    """Return the times that the clocks show, with their offset."""
     cron, zone = Cron.of(entry), LocalZone()
     after = int(datetime.fromisoformat(start).timestamp() * 1000)
     found = []

@@ -214,7 +214,7 @@ def test_files_that_the_master_does_not_have_are_deleted(source: SourceJournal, 
 
 
 def test_a_torn_batch_behind_the_common_point_is_cut_too(tmp_path: Path, source: SourceJournal, own: Path) -> None:
-    """What comes next may be shorter, and its bytes from a file have no end record behind them."""
+    """The next batch may be shorter, and bytes that come from a file have no end record after them."""
     end = source.write("a")
     long = source.write("b" * 500, "c")
     shutil.copytree(tmp_path / "source", own)
@@ -389,7 +389,7 @@ def test_a_lacking_file_that_is_given_up_is_lacking_no_more(tmp_path: Path, own:
 def test_nothing_is_left_of_a_file_that_was_given_up_while_it_came(
     source: SourceJournal, own: Path, is_lacking: bool
 ) -> None:
-    """Without its end, and with others behind it, it would be damage to whoever reads it next."""
+    """An incomplete file with others after it would be damage for the next reader."""
     first = source.write("a", "b")
     source.rotate()
     source.write("c")
@@ -449,7 +449,7 @@ def test_what_was_written_into_a_file_that_lost_its_name_is_not_claimed(
 
 
 class ForgettingDisk(FailingDisk):
-    """What a failed sync was to make durable is gone when the cache is dropped: then the kernel reads the disk."""
+    """Disk that loses unsynced data when the cache is dropped after a failed sync: then the kernel reads the disk."""
 
     def __init__(self, disk: RecordingDisk, fail_at: int, failure: Failure = Failure.ONCE) -> None:
         super().__init__(disk, fail_at, failure)

@@ -22,7 +22,7 @@ TOKEN = b"secret"
 
 
 def carried(messages: list[Message]) -> list[Message]:
-    """As it arrives at the other side."""
+    """Return the bytes as they arrive at the other side."""
     reader = FrameReader()
     reader.feed(b"".join(map(encode, messages)))
     found = []
@@ -34,7 +34,7 @@ def carried(messages: list[Message]) -> list[Message]:
 def talk(
     dialer: Handshake, listener: Handshake, between: Callable[[Message], Message] = lambda message: message
 ) -> list[Message]:
-    """Until neither has anything to say; what was said."""
+    """Let both sides talk until neither has anything to send; return the messages."""
     said: list[Message] = []
     waiting = [(listener, message) for message in dialer.start()]
     assert listener.start() == []
@@ -81,7 +81,7 @@ def test_who_does_not_know_the_token_is_refused_and_learns_nothing() -> None:
 
 
 def test_a_listener_that_does_not_know_the_token_is_refused() -> None:
-    """Though it lets anybody in."""
+    """The dialer is refused although it accepts any listener."""
     dialer, listener = pair(tokens=(TOKEN, b"wrong"))
     [hello] = dialer.start()
     [answer] = listener.receive(hello)
@@ -95,9 +95,9 @@ def test_a_listener_that_does_not_know_the_token_is_refused() -> None:
     ("changed", "reason"),
     [
         ({"broker": "other"}, "this is broker 'queue', not 'other'"),
-        ({"protocol": 2}, "protocol 2 is not spoken here, but 1"),
+        ({"protocol": 2}, "protocol 2 is not supported here, only 1"),
         ({"set": "d" * 32}, f"this store belongs to set {'c' * 32}, not {'d' * 32}"),
-        ({"store": B.store}, f"both have store {B.store}: one directory is a copy of the other"),
+        ({"store": B.store}, f"both have store {B.store}: one is a copy of the other"),
     ],
 )
 def test_who_does_not_belong_here_is_refused(changed: dict[str, object], reason: str) -> None:
@@ -155,7 +155,7 @@ def test_a_proof_is_not_good_for_another_connection() -> None:
 
 
 def test_a_proof_that_is_sent_back_is_none() -> None:
-    """Who does not know the token dials us while we dial it, and shows each side what the other one made."""
+    """A peer without the token dials this node while this node dials it, and shows each side the other one's proof."""
     dialer = Handshake(A, TOKEN, True)
     dialer.start()
     [proof] = dialer.receive(B)

@@ -15,7 +15,7 @@ from tests.support.replication.small_set import SmallNode, SmallSet
 
 
 def remember(node: SmallNode, *others: SmallNode) -> None:
-    """As a broker does each second."""
+    """Store the known members, as a broker does each second."""
     known = Known(lambda: 0.0)
     for each in others:
         known.note(each.replica.state.store, each.replica.status())

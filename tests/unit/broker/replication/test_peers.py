@@ -29,8 +29,8 @@ S, E = TWIN_SECONDS, 0.5
 
 
 class Witness:
-    """``come``: a node completes a handshake, and has a link if it is let in. Whoever is hung up on does not come by
-    itself."""
+    """Member that watches handshakes. ``come``: a node completes a handshake, and has a link if it is admitted. A node
+    whose link was closed does not return by itself."""
 
     def __init__(self) -> None:
         self.clock = HandClock()
@@ -104,7 +104,7 @@ def test_who_is_linked_has_to_come_again_when_another_one_of_its_store_does() ->
 
 
 def test_of_a_cloned_disk_no_copy_is_let_in_until_one_is_stopped(whole: SmallSet) -> None:
-    """It starts beside the first one, under another name and at another address."""
+    """The copy starts beside the first node, under another name and at another address."""
     master = whole.begun()
     cloned, other = whole.others(master)
     shutil.copytree(cloned.directory, whole.path / "clone")

@@ -1,4 +1,4 @@
-"""The promise file: what was promised is there, whatever fails and whenever the power goes."""
+"""The promise file: a promise is kept whatever fails and whenever the power fails."""
 
 # proves: promise
 
@@ -325,7 +325,7 @@ def live(directory: Path, disk: Any, note: RecordingDisk) -> None:
 
 
 def allowed_after(events: list[Any], before: Promise | None) -> tuple[list[Promise], bool]:
-    """What may be there, and whether there may be nothing yet."""
+    """Return the permitted contents, and whether the file may be empty."""
     did, will = before, []
     for event in events:
         if isinstance(event, Note):

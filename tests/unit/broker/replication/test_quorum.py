@@ -1,4 +1,4 @@
-"""How many are enough, what they have all reached, and how far a term has come by that."""
+"""Size of a quorum, the position that it has reached, and the progress of a term."""
 
 # proves: first-batch-makes-final, more-than-half, reached-by-a-quorum
 

@@ -24,7 +24,7 @@ from tests.support.replication.small_set import NewSet, SmallNode, SmallSet
 
 
 def begun(whole: SmallSet) -> tuple[SmallNode, int]:
-    """A master, and a file that all have, that is final and that nobody writes any more."""
+    """Return a master, and a file that all nodes have, that is final and that no node writes."""
     master = whole.elect()
     for number in range(30):
         master.write(f"{number}-" + "z" * 5_000)
@@ -73,7 +73,8 @@ def copy_of(node: SmallNode) -> OwnCopy:
 def test_damaged_batches_are_got_from_another(
     whole: SmallSet, is_leader: bool, places: tuple[int, ...], batches: int
 ) -> None:
-    """Also where it is the header of the file, and the length of a batch. The vote does not depend on it."""
+    """The rule includes damage in the header of the file and in the length of a batch. The vote does not depend on
+    it."""
     master, file = begun(whole)
     node = master if is_leader else whole.others(master)[0]
     before = rot(node, file, *places)
@@ -104,7 +105,7 @@ def test_a_file_that_is_missing_and_needed_is_restored_whole_or_not_at_all(whole
 
 
 def test_a_damaged_file_that_the_master_gave_up_goes(whole: SmallSet) -> None:
-    """Nobody can repair it, and nobody needs it: the follower has what the master has."""
+    """No node can repair or needs the file: the follower has everything that the master has."""
     master, file = begun(whole)
     node, other = whole.others(master)
     rot(node, file, 4_000)
@@ -160,7 +161,7 @@ NOBODY: Any = (SimpleNamespace(ours={}), Known(lambda: 0.0))
 
 
 class Member:
-    """What MemberCopies sees of a node."""
+    """Member as MemberCopies sees it."""
 
     def __init__(self, node: SmallNode) -> None:
         self.node, self.state = node, node.replica.state

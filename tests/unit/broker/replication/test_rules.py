@@ -1,4 +1,4 @@
-"""One replica and what it answers, message by message, by a clock of the test's: the rules of the format page."""
+"""One replica and its answers, message by message, by the test's clock: the rules of the format page."""
 
 # proves: replication-rules, left-copy-is-synced, resigns-when-nothing-is-written, lease-from-before-the-question
 # proves: follows-none-while-paused, master-stays-a-voter
@@ -54,7 +54,7 @@ M = TypeVar("M")
 
 class Clock(HandClock):
     def thread(self, target: Callable[[], object], name: str) -> Thread:
-        """What the replica's would do, the test does."""
+        """Do in the test the work of the replica's thread."""
         return super().thread((lambda: None) if name == "tandemmq-replica" else target, name)
 
 
@@ -122,7 +122,7 @@ class Case:
         return self.replica.state.promise.epoch
 
     def say(self, link: NotedLink, *messages: Message) -> None:
-        """They come, and the replica's thread does what is to be done."""
+        """Let the messages arrive, and do the work of the replica's thread."""
         for message in messages:
             self.replica.received(link, message)
         self.run()
@@ -131,7 +131,7 @@ class Case:
         self.replica._take(0)
 
     def stand(self) -> None:
-        """It wants to lead, and its time has come; the second is there to be asked."""
+        """Make the node a candidate: it wants to lead, and its time has come; the second node is there to vote."""
         self.two.is_ours = True
         self.replica.link_up(self.two)
         self.clock.now += 2 * T
@@ -166,7 +166,7 @@ class Case:
         self.say(link, Begin(epoch=epoch, set=SET, common=common, **said))
 
     def seek(self) -> int:
-        """It asks for the master; the FOLLOW's number."""
+        """Let the node look for the master; return the number of its FOLLOW."""
         follower = self.replica._follower
         if follower.master is None:
             follower.seek_soon()
@@ -241,7 +241,8 @@ def test_after_a_promise_nothing_of_an_older_epoch_is_taken_or_answered(case: Ca
 
 
 def test_who_was_granted_an_epoch_is_answered_before_it_begins(case: Case) -> None:
-    """It may have to read for long; and it is answered no more once a later epoch is promised, to this node itself."""
+    """The candidate may read for long; it is no longer answered once a later epoch is promised, also by this node to
+    itself."""
     assert case.ask(case.two, 7, case.here).granted
     case.say(case.two, Alive(7, 1, 10_000))
     case.say(case.three, Alive(7, 1, 10_000))
@@ -259,7 +260,7 @@ def test_a_start_that_finds_no_room_is_tried_again(case: Case) -> None:
     case.replica.open()
     case.promise_disk.is_unwilling = True
     for _ in range(2):
-        with pytest.raises(OSError, match="took no byte"):
+        with pytest.raises(OSError, match="accepted no byte"):
             case.replica.start()
         assert not case.replica.is_started
     case.promise_disk.is_unwilling = False
@@ -385,7 +386,7 @@ def test_bytes_of_anybody_else_are_not_taken(case: Case) -> None:
 def test_bytes_behind_a_gap_end_the_link(case: Case) -> None:
     case.begin(case.two, 5, case.end)
     case.say(case.two, Bytes(5, 5, 100, 200, LENGTH, b"x" * 100))
-    assert "do not follow" in case.two.closed
+    assert "after a gap" in case.two.closed
     assert not case.replica.state.problem
     case.begin(case.two, 5, case.end)
     assert case.replica.status()["master"]
@@ -414,7 +415,7 @@ def test_final_is_no_further_than_the_own_disk(make: Callable[..., Case]) -> Non
 
 
 def test_a_node_that_lacks_a_file_counts_again_when_it_has_it(case: Case) -> None:
-    """Also if the master writes nothing more."""
+    """The node counts again even if the master writes nothing more."""
     later = case.later(5, case.end)
     case.begin(case.two, 5, case.end)
     case.stream(case.two, later, 5)
@@ -437,7 +438,7 @@ def test_a_node_that_lacks_a_file_counts_again_when_it_has_it(case: Case) -> Non
 
 # proves: restored-disk-is-not-whole
 def test_a_disk_that_has_less_than_it_acknowledged_promises_nothing_until_it_has_it_again(case: Case) -> None:
-    """Also after a start; a master of a former version says nothing of it."""
+    """The node promises nothing after a start either; a master of a former version does not report it."""
     later = case.later(5, case.end)
     case.begin(case.two, 5, case.end, acknowledged=later.place, end=later.place)
     assert not case.replica.state.promise.is_whole
@@ -566,7 +567,7 @@ def elected(case: Case) -> None:
 
 
 def leading(case: Case) -> Term:
-    """It is elected, and has written the header of its first file; nothing is synced."""
+    """Return an elected master that has written the header of its first file; nothing is synced."""
     elected(case)
     term = case.replica.state.term
     assert term is not None
@@ -578,7 +579,7 @@ def leading(case: Case) -> Term:
 
 
 def test_a_lease_begins_before_the_promises_were_asked_for(case: Case) -> None:
-    """They may be long under way, and bind from when they were given."""
+    """The promises may be under way for long, and are binding from the time when they were given."""
     case.stand()
     case.say(case.two, PreVoteAnswer(case.last(case.two, PreVote).id, True, "", 4, case.here, 1))
     asked_at = case.clock.now
@@ -621,7 +622,7 @@ def test_an_epoch_is_above_all_that_was_heard_of(case: Case) -> None:
 
 
 def test_followers_come_when_the_header_is_written(case: Case) -> None:
-    """Before it nobody can say where the epoch begins, and what came before would be left out."""
+    """Before the header it is not known where the epoch begins, and earlier bytes would be omitted."""
     elected(case)
     term = case.replica.state.term
     assert term is not None

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.promise("quorum-keeps-confirmed", "set-has-one-master")
 
 
 def write_until_deposed(node: SmallNode) -> int:
-    """How many were confirmed."""
+    """Write until the master is deposed; return the number of confirmed messages."""
     for number in range(1_000_000):
         try:
             node.write(f"late-{number}")
@@ -98,7 +98,7 @@ def test_who_came_while_the_disk_failed_is_met_when_it_works_again(whole: SmallS
 
 
 def lose(node: SmallNode) -> None:
-    """Its disk is replaced by an empty one."""
+    """Replace the disk of the node by an empty one."""
     node.stop()
     for path in node.directory.iterdir():
         if path.is_file():
@@ -107,7 +107,7 @@ def lose(node: SmallNode) -> None:
 
 
 def lose_journal(node: SmallNode) -> None:
-    """Its promise file stays, as a kill left it."""
+    """Remove the journal. The promise file stays, as after a kill."""
     node.kill()
     for path in node.directory.glob("db-*.log"):
         path.unlink()
@@ -142,7 +142,7 @@ def test_a_lost_disk_is_no_voice(whole: SmallSet, lose: Callable[[SmallNode], No
 
 
 def _asks(node: SmallNode) -> bool:
-    """Whether it asked for votes at least three times; it wants the mastership all the time."""
+    """Check whether the node requested votes at least three times; it wants the mastership all the time."""
     node.replica.try_acquire()
     return node.replica.candidate.rounds >= 3
 
@@ -389,7 +389,7 @@ def test_a_follower_whose_disk_fails_once_follows_again(make: NewSet) -> None:
 
 
 def nobody_is_elected(whole: SmallSet, *nodes: SmallNode) -> bool:
-    """Though all of them want to be, for a while."""
+    """Check that for a while no node is elected, although all are candidates."""
     until = whole.threads.monotonic() + 4 * T
     while whole.threads.monotonic() < until:
         if any(node.replica.try_acquire() for node in nodes):

@@ -287,7 +287,7 @@ class EndedLink(NotedLink):
 
 
 def test_a_stream_whose_link_ended_waits_until_it_is_ended(journal: Written, virtual: VirtualTime) -> None:
-    """It would take all of the processor, for as long as a disk holds the replica up."""
+    """Otherwise it would use all of the processor while a disk delays the replica."""
     link = EndedLink(threads=virtual.threads)
     _, stream = journal.follow(link=link)
     virtual.sleep(10)
@@ -328,7 +328,8 @@ class Timed:
             self.pace.settled(USUAL)
 
     def send(self, rate: float, *, batch: float = USUAL) -> None:
-        """One interval's worth at this rate, or at the pace's, beside one batch that takes so long."""
+        """Send the bytes of one interval at this rate, or at the rate of the pace, together with one batch that takes
+        so long."""
         self.pace.settled(batch)
         until = self.now + ADJUST_SECONDS
         while self.now < until:
@@ -388,7 +389,7 @@ def test_what_was_too_much_is_come_near_to_in_small_steps(timed: Timed) -> None:
 
 
 def test_beyond_what_was_too_much_it_is_as_fast_as_it_can(timed: Timed) -> None:
-    """Then it was not the rate; and it is never slower than its least."""
+    """In that case the rate was not the cause; the rate never falls below its minimum."""
     for _ in range(60):
         timed.send(RATE, batch=10.0)
     assert RATE_MIN <= timed.rate < 1.2 * RATE_MIN

@@ -85,7 +85,7 @@ def started(make: Make, *numbers: int, **settings: Any) -> list[Node]:
 
 
 def dialed(mine: Node, theirs: Node) -> tuple[Link, Link]:
-    """Their ends of the link that ``mine`` keeps to ``theirs``."""
+    """Return both ends of the link that ``mine`` keeps to ``theirs``."""
     mine.network.dial({theirs.store: theirs.address})
     return mine.wait_link(theirs.store, is_ours=True), theirs.wait_link(mine.store, is_ours=False)
 
@@ -168,7 +168,7 @@ def test_a_listener_names_nothing_before_the_proof(make: Make, peers: Peers, fir
 
 
 def test_a_dialer_names_nothing_before_the_proof(make: Make) -> None:
-    """Whoever has a member's address now, and does not know the token."""
+    """The peer has a member's former address, and does not know the token."""
     (a,) = started(make, 1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(PATIENCE_SECONDS)
@@ -253,7 +253,7 @@ class FormerListener:
 
 
 def test_a_newer_link_takes_the_place_of_an_older_one(make: Make, peers: Peers) -> None:
-    """The older one is half-open: its host lost its power, and nobody tells."""
+    """The older link is half-open: the power of its host failed, without a notice."""
     (a,) = started(make, 1)
     first = peers(a.address, hello_of(2, life=4)).greet()
     older = a.wait_link(store_id(2), is_ours=False)
@@ -318,7 +318,7 @@ def test_who_is_not_to_be_dialed_any_more_is_not_linked(make: Make) -> None:
     ours, _ = dialed(a, b)
     a.network.dial({b.store: b.address})
     a.network.dial({})
-    eventually(lambda: ("down", ours, "it is not to be dialed any more") in a.events)
+    eventually(lambda: ("down", ours, "it is no longer dialed") in a.events)
     eventually(lambda: b.up == [])
     assert a.up == []
 
@@ -527,7 +527,7 @@ def test_a_peer_that_does_not_read(make: Make, peers: Peers, tls: Tls, is_encryp
 
 @pytest.mark.parametrize("reads", [True, False])
 def test_who_waits_for_a_slow_peer_hears_when_it_has_read_or_ended(make: Make, peers: Peers, reads: bool) -> None:
-    """It says nothing meanwhile: only its socket tells that it has taken something."""
+    """The peer sends nothing meanwhile: only its socket shows that it has read something."""
     (a,) = started(make, 1)
     peer = peers(a.address, hello_of(2)).greet()
     link = a.wait_link(store_id(2), is_ours=False)

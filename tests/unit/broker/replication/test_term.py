@@ -316,7 +316,7 @@ def test_what_is_final_is_told_to_all_once(case: Case) -> None:
 
 
 def test_only_what_comes_on_the_link_of_its_stream_counts(case: Case) -> None:
-    """What is still under way on the link of a former life was in the memory of that life."""
+    """Messages under way on the link of a former life were in the memory of that life."""
     case.begin()
     former = case.follow(2)
     case.follow(2, life=2)

@@ -1,4 +1,4 @@
-"""What tests of security share."""
+"""Shared parts of the tests of security."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.security.authority import Authority
 
 
 class RuledAccess(OpenAccess):
-    """Everybody is who he says, is in the groups of that name, and may do what ``rights`` say."""
+    """Access in which each client is the user that it names, is in the groups of that name, and has the ``rights``."""
 
     has_rights = True
 
@@ -36,7 +36,7 @@ class RuledAccess(OpenAccess):
         if self.error is not None:
             raise self.error
         if user not in self._groups:
-            raise refusal(f"There is no user {user} any more", kind=ErrorKind.SECURITY)
+            raise refusal(f"User {user} no longer exists", kind=ErrorKind.SECURITY)
         return Principal(user, self._groups[user])
 
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:

@@ -1,4 +1,5 @@
-"""Who may end a prepared branch of a distributed transaction, in the term of its prepare and after a promotion."""
+"""Users who may end a prepared branch of a distributed transaction, in the term of its prepare and after a
+promotion."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def test_a_client_that_hung_up_meanwhile_gets_nothing(harness: Harness) -> None:
 
 
 def test_two_owners_may_both_come_and_the_first_stays(harness: Harness) -> None:
-    """As a journal may have it that a former version wrote."""
+    """A journal of a former version may contain two owners."""
     durable(harness)
     session(harness)
     harness.sessions.users["till"] = "bob"

@@ -28,7 +28,7 @@ ID = "ID:host-5001-1700000000000-1:1"
 
 
 class Everybody(OpenAccess):
-    """Everybody is who he says."""
+    """Access in which each client is the user that it names."""
 
     def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None:
         assert credentials.login is not None
@@ -36,7 +36,7 @@ class Everybody(OpenAccess):
 
 
 class Later(Everybody):
-    """It takes time to find out who that is."""
+    """Access that decides logins late."""
 
     def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None:
         self.answer = partial(super().connect, credentials, then)
@@ -85,7 +85,7 @@ def test_nobody_else_gets_it(harness: Secured, owner: str) -> None:
 
 
 def test_it_is_answered_when_the_store_knows_whose_it_is(harness: Secured) -> None:
-    """What follows waits meanwhile; who comes back is not kept waiting."""
+    """Later commands wait meanwhile; a client that reconnects does not wait."""
     ann = harness.user("ann")
     ann.send("m", receipt="r")
     assert not ann.is_connected
@@ -126,7 +126,7 @@ def test_one_that_was_forgotten_is_not_taken_from_who_is_there(harness: Secured)
 
 
 def test_the_numbers_of_stomp_clients_are_nobodys_connection(harness: Secured) -> None:
-    """Their ids are made of the producer and the user: `ID:shop@ann:1:1:42`."""
+    """The ids of such messages contain the producer and the user: `ID:shop@ann:1:1:42`."""
     assert is_refused(harness.user("bob", "ID:shop@ann"))
     assert client_message_id("shop", 42, "ann").rsplit(":", 3)[0] == "ID:shop@ann"
     assert not is_refused(harness.user("bob", "ID:bob@host:5001-1700000000000-1:1"))
@@ -212,7 +212,7 @@ def test_a_program_is_remembered_as_long_as_an_id_of_it() -> None:
 
 
 def opened(message: Message) -> Message:
-    """As it comes from a JMS client."""
+    """Return a Connect as a JMS client sends it."""
     return open_message(encode_message(message))
 
 

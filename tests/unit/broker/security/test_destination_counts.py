@@ -1,4 +1,4 @@
-"""Nobody makes so many destinations that others have no room; and advisory topics do not stay."""
+"""No user creates so many destinations that others have no room; advisory topics do not stay."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_an_advisory_topic_is_there_as_long_as_somebody_asks_for_it(harness: Sec
 
 
 def test_who_listens_to_all_makes_no_topics_of_what_is_told(harness: Secured) -> None:
-    """Else others could do no more, for there was no room to tell of it."""
+    """Otherwise other users could do nothing more, because there would be no room for the advisories about them."""
     monitor, ann = harness.user("root", "ID:r:1"), harness.user("ann", "ID:a:1")
     harness.turn()
     monitor.subscribe("all", advisory(">"), AckMode.AUTO)

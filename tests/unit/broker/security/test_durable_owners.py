@@ -20,7 +20,7 @@ OTHER = Destination(DestinationKind.TOPIC, "other")
 
 
 class Ruled(Everybody):
-    """Nobody but root may delete."""
+    """Access in which only root may delete."""
 
     has_rights = True
 
@@ -99,7 +99,7 @@ def test_it_stays_its_makers_when_an_operator_used_it(harness: Harness) -> None:
 
 @pytest.mark.parametrize("has_pending", [False, True])
 def test_one_from_before_users_were_kept_becomes_its_first_users(harness: Harness, has_pending: bool) -> None:
-    """What was pending is acknowledged first: ActiveMQ passes over what stands in front of a record written anew."""
+    """The pending messages are acknowledged first, because ActiveMQ skips messages before a rewritten record."""
     for owner in harness.store._owners.values():
         owner.user = None
     if not has_pending:

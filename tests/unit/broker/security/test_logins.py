@@ -1,4 +1,4 @@
-"""Who gets in, who does not, and what guessing costs whom."""
+"""Logins that are accepted, logins that are refused, and the cost of guessing."""
 
 # proves: login-lanes, who-failed-waits-with-others, who-logged-in-has-a-lane, a-name-pushes-out-its-own
 # proves: what-others-wrote-stays, others-there-hold-back-no-known-login, who-was-given-up-waits-with-others
@@ -375,7 +375,7 @@ def test_all_of_a_name_have_a_chance_and_those_that_left_none(monkeypatch: pytes
 
 
 async def test_wrong_tries_of_others_at_its_address_hold_back_no_known_user(made: Logins) -> None:
-    """As behind one NAT. What the user itself fails counts."""
+    """The clients are behind one NAT. Failures of the user itself count."""
     assert isinstance(await connect(made, "alice", "right", peer="10.0.0.1:1"), Principal)
     made._remembered.clear()
     for n in range(3 * login_throttle.NAMES_FACTOR):
@@ -497,7 +497,7 @@ def test_a_new_password_costs_what_it_should() -> None:
 
 
 def refresh(access: Logins) -> None:
-    """As often as a broker looks until a file that does not change any more holds."""
+    """Refresh as often as a broker does until a file that no longer changes takes effect."""
     access.refresh()
     access.refresh()
 
@@ -578,7 +578,7 @@ async def test_who_has_another_password_or_group_is_named_and_nobody_else(made: 
 async def test_what_was_right_before_the_file_changed_is_not_remembered(
     made: Logins, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also a login that began before: its session, or connection, would rest on what holds no more."""
+    """The rule includes a login that began before: its session or connection would depend on outdated data."""
     gate = threading.Event()
     monkeypatch.setattr(Hash, "matches", lambda self, password: gate.wait(10) and self is not logins.UNKNOWN_USER)
     early = asyncio.create_task(connect(made, "alice", "right"))

@@ -181,7 +181,7 @@ def test_dead_letters_of_durable_subscriptions_count_for_who_has_them(is_after_f
 
 
 def test_dead_letters_leave_room_after_a_restart() -> None:
-    """It is not known then who made what there is."""
+    """After a restart the creators of the existing destinations are not known."""
     world = World(frozenset(), destinations_max=LIMIT)
     names = [f"open.{number}" for number in range(LIMIT // 2)]
     for name in names:

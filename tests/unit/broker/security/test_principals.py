@@ -1,4 +1,4 @@
-"""Whatever way a message, a consumer or a destination takes, it needs the rights that its user has at that time.
+"""Each way of a message, a consumer or a destination needs the rights that its user has at that time.
 
 What begins counts for that user. Each way is crossed with all rights.
 """
@@ -312,7 +312,9 @@ def test_what_is_refused_when_it_is_due_is_a_dead_letter_with_the_reason(
     world.wait(200 if schedule is LATER else 3_800)
     assert (world.count(OPEN), world.count(SECRET), world.counts["scheduled"]) == (0, 0, 0)
     letter = world.take(world.root, queue("ActiveMQ.DLQ.Queue.open.a")).message
-    reason = "There is no user ann" if change == "user" else "User ann is not authorized to write to: queue://secret"
+    reason = (
+        "User ann no longer exists" if change == "user" else "User ann is not authorized to write to: queue://secret"
+    )
     cause = letter.properties[CAUSE_PROPERTY]
     assert ("ann" in cause, "secret" in cause, "See the log" in cause) == (False, False, True)
     assert schedule is LATER or all(f"{name}={value!r}" in cause for name, value in schedule.items())

@@ -1,4 +1,5 @@
-"""What waits for its time is its user's: others neither see nor remove it, but for who has the admin right."""
+"""Scheduled messages belong to their user: other users neither see nor remove them, except users with the admin
+right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was said in settings is what holds."""
+"""Settings take effect as the operator wrote them."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def used(harness: Any, user: str = "ann") -> int:
 
 
 def stored(harness: Any, user: str = "ann") -> int:
-    """What the store holds for a user, by a count of what it holds."""
+    """Return the bytes that the store holds for a user, by a count of its content."""
     return int(harness.store.user_balance(user) + harness.store.taken[user])
 
 
@@ -402,7 +402,7 @@ class LimitedTerm(EngineTerm):
 
 
 def test_another_broker_goes_on_counting(tmp_path: Path) -> None:
-    """It dies as by kill -9, and its successor makes the count from the journal."""
+    """The broker ends as by kill -9, and its successor counts from the journal."""
     directory = str(tmp_path / "data")
     term = LimitedTerm(directory)
     ann = term.user("ann")

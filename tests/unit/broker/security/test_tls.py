@@ -37,7 +37,7 @@ class Echo:
         writer.close()
 
     async def ask(self, client: ssl.SSLContext) -> tuple[str, str]:
-        """What the server says, and its own subject. Raises OSError when there was no handshake."""
+        """Return the server's answer, and its certificate's subject. Raises OSError if the handshake failed."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=client)
         try:
             writer.write(b"\n")
@@ -98,7 +98,7 @@ async def test_an_old_protocol_is_refused(authority: Authority) -> None:
 
 
 def refresh(tls: Tls) -> None:
-    """As often as a broker looks until a file that does not change any more holds."""
+    """Refresh as often as a broker does until a file that no longer changes takes effect."""
     tls.refresh()
     tls.refresh()
 

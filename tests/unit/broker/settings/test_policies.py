@@ -1,4 +1,4 @@
-"""What an entry of [[destinations]] says is what holds."""
+"""Entries of [[destinations]] take effect as written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operator said reaches the store and the other parts, and what was not said is the same everywhere."""
+"""Settings of the operator reach the store and the other parts; the other settings are the same everywhere."""
 
 from __future__ import annotations
 

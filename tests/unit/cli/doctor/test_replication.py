@@ -163,32 +163,32 @@ def test_a_master_without_a_quorum_says_who_is_missed() -> None:
     reasons = why_no_master([seen("a", role="master", epoch=3, has_quorum=False), away("b", 12.4), away("c")])
     assert reasons == [
         "a was master, and no quorum answers it any more",
-        "2 of 3 voters have to be there and whole; 1 are",
-        "b is not there: it was heard of 12 s ago",
+        "2 of 3 voters must be connected and whole; 1 are",
+        "b is not there: last contact 12 s ago",
         "c is not there",
     ]
 
 
 def test_who_is_damaged_does_not_count() -> None:
     reasons = why_no_master(
-        [seen("a"), seen("b", is_whole=False), seen("c", problem="FORK: db-3.log parts from the master's")]
+        [seen("a"), seen("b", is_whole=False), seen("c", problem="FORK: db-3.log differs from the master's")]
     )
     assert reasons == [
-        "2 of 3 voters have to be there and whole; 1 are",
+        "2 of 3 voters must be connected and whole; 1 are",
         "b lacks files of the journal and does not count until it has them",
-        "c: FORK: db-3.log parts from the master's",
+        "c: FORK: db-3.log differs from the master's",
     ]
 
 
 def test_who_is_behind_cannot_lead() -> None:
     reasons = why_no_master([seen("a"), seen("b", position=[3, 4, 90]), away("c")])
-    assert reasons[0] == "2 of 3 voters are there and whole: an election should end soon"
-    assert "b is behind a, which has to lead" in reasons
+    assert reasons[0] == "2 of 3 voters are connected and whole: an election should end soon"
+    assert "b is behind a, which must lead" in reasons
 
 
 def test_learners_are_not_missed() -> None:
     reasons = why_no_master([seen("a"), seen("b"), Seen("dd", "d", False, None)])
-    assert reasons == ["2 of 2 voters are there and whole: an election should end soon"]
+    assert reasons == ["2 of 2 voters are connected and whole: an election should end soon"]
 
 
 def test_a_set_that_is_not_founded_says_what_it_waits_for() -> None:

@@ -163,7 +163,7 @@ def test_a_wire_that_breaks_is_no_second() -> None:
 
 
 def test_two_hands_of_one_process_number_do_not_meet(tmp_path: Path) -> None:
-    """As in two containers, where both are process 1."""
+    """The case occurs in two containers, where both processes have the id 1."""
     one, other = LocalProbe(str(tmp_path)), LocalProbe(str(tmp_path))
     assert one.race_links("link-", 3) == [0, 1, 2]
     assert other.race_links("link-", 3) == []
@@ -180,7 +180,7 @@ WITH_BATTERY = Device("nvme0n1", is_rotational=False, has_write_cache=False)
     ("milliseconds", "kind", "device", "verdict", "word"),
     [
         (8.0, "ext4", SPINNING, Verdict.OK, "8.00 ms"),
-        (0.1, "ext4", SPINNING, Verdict.WARN, "can turn"),
+        (0.1, "ext4", SPINNING, Verdict.WARN, "can rotate"),
         (0.1, "ext4", FLASH, Verdict.OK, ""),
         (0.01, "ext4", FLASH, Verdict.WARN, "may not have happened"),
         (0.01, "ext4", WITH_BATTERY, Verdict.OK, ""),

@@ -111,6 +111,7 @@ def test_the_standard_file() -> None:
         "broker": {"name": "shop"},
         "connectors": [
             {"uri": "tcp://0.0.0.0:61616?maximumConnections=1000&wireFormat.maxFrameSize=104857600"},
+            {"uri": "amqp://0.0.0.0:5672?maximumConnections=1000"},
             {"uri": "stomp://0.0.0.0:61613"},
         ],
         "store": {"directory": "/var/lib/activemq/data/kahadb"},
@@ -126,7 +127,6 @@ def test_the_standard_file() -> None:
     told = reasons(found)
     assert "40 %" in told["memoryUsage", "percentOfJvmHeap"]
     assert "disk_reserve" in told["storeUsage", "limit"]
-    assert "Only parts of AMQP 1.0 are served" in told["transportConnector[2]", "uri"]
     assert "transport.closeAsync" in told["transportConnector[3]", "uri"]
     assert "--properties" in told["bean", "class"]
     assert "serves all clients" in told["broker", ""]
@@ -368,9 +368,30 @@ def test_options_of_a_connector_are_kept_where_they_mean_something() -> None:
 
 
 def test_a_broker_whose_connectors_all_stay_behind_listens_nowhere() -> None:
-    only_amqp = of_broker("<transportConnectors><transportConnector uri='amqp://0.0.0.0:5672'/></transportConnectors>")
-    assert table(only_amqp)["connectors"] == []
-    assert load_text(only_amqp.text, "a.xml").connectors == ()
+    only_vm = of_broker("<transportConnectors><transportConnector uri='vm://a'/></transportConnectors>")
+    assert table(only_vm)["connectors"] == []
+    assert load_text(only_vm.text, "a.xml").connectors == ()
+
+
+def test_connectors_of_amqp_are_carried_with_their_options() -> None:
+    uris = [
+        "amqp://0.0.0.0:5672?maximumConnections=1000&amp;wireFormat.maxFrameSize=104857600&amp;transport.transformer=jms",
+        "amqp+nio+ssl://0.0.0.0:5671?wireFormat.maxAmqpFrameSize=65536&amp;wireFormat.idleTimeout=60000"
+        "&amp;wireFormat.connectAttemptTimeout=5000&amp;wireFormat.allowNonSaslConnections=true&amp;needClientAuth=true",
+        "amqp+nio://0.0.0.0:5673?transport.producerCredit=100&amp;transport.transformer=raw&amp;transport.trace=true",
+    ]
+    connectors = "".join(f"<transportConnector uri='{uri}'/>" for uri in uris)
+    found = of_broker(f"<transportConnectors>{connectors}</transportConnectors>")
+    assert [each["uri"] for each in table(found)["connectors"]] == [
+        "amqp://0.0.0.0:5672?maximumConnections=1000&wireFormat.maxFrameSize=104857600",
+        "amqp+nio+ssl://0.0.0.0:5671?wireFormat.maxAmqpFrameSize=65536&wireFormat.idleTimeout=60000"
+        "&wireFormat.connectAttemptTimeout=5000&wireFormat.allowNonSaslConnections=true&needClientAuth=true",
+        "amqp+nio://0.0.0.0:5673",
+    ]
+    told = reasons(found)["transportConnector[3]", "uri"]
+    assert "credit for 500 messages" in told
+    assert "transformer=native or jms" in told
+    assert "log-level" in told
 
 
 def test_connectors_of_mqtt_and_websocket_are_carried_with_their_options() -> None:

@@ -53,7 +53,7 @@ def test_an_include_is_an_element_like_any_other(tmp_path: Path) -> None:
         (b"<?xml version='1.0' encoding='shift_jis'?><broker/>", "not XML"),
         (b"\xff\xfe\x00", "not XML"),
         (b"<broker>\xff</broker>", "not XML"),
-        (b"<a>" * DEPTH_MAX + b"<b/>" + b"</a>" * DEPTH_MAX, "elements in one another"),
+        (b"<a>" * DEPTH_MAX + b"<b/>" + b"</a>" * DEPTH_MAX, "nested elements"),
         (b" " * (XML_BYTES_MAX + 1), "at most 1mb"),
     ],
 )

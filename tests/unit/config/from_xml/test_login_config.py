@@ -1,4 +1,4 @@
-"""What a JAAS plugin's login.config says of users is carried too, or told."""
+"""Users in a JAAS plugin's login.config are converted, or named in the notes."""
 
 from __future__ import annotations
 

@@ -62,8 +62,8 @@ def frame(engine: Any) -> Callable[..., Any]:
 
 @pytest.fixture
 def audited(tmp_path: Path) -> Path:
-    """Three files of an old ActiveMQ: at each checkpoint the audit of all producers, which grows, and a message now
-    and then that nobody consumes."""
+    """Write three files of an old ActiveMQ: at each checkpoint the audit of all producers, which grows, and sometimes a
+    message that is not consumed."""
     directory = tmp_path / "audited"
     directory.mkdir()
     checkpoint = 0

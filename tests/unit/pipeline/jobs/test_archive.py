@@ -41,7 +41,7 @@ def keys(paths: list[str], table: str, **asked: int) -> Counter[tuple[int, int]]
 
 
 def in_lake(spark: SparkSession, lake: Path, table: str) -> Counter[tuple[int, int]]:
-    """The same, as whoever reads the directories finds them."""
+    """Return the messages that a reader of the directories finds."""
     return Counter((row.file, row.offset) for row in spark.read.parquet(f"{lake}/{table}").collect())
 
 

@@ -1,4 +1,4 @@
-"""What stood in queues at a moment is what a browser saw then."""
+"""The content of queues at a moment is what a browser saw then."""
 
 from __future__ import annotations
 
@@ -192,8 +192,8 @@ def test_findings_say_how_sure_the_answer_is() -> None:
         "the journal shows 2026-11-20 12:00:00.000 before that moment and 2026-11-20 12:00:02.000 behind it; "
         "7 removes and commits between them are taken as done.",
     ]
-    assert "no time is shown behind that moment" in output_text(Cut("a", None, NOON, None, 0))[1]
-    assert "the journal at hand begins later" in output_text(Cut("a", 28, None, NOON, 0))[1]
+    assert "no time is shown after that moment" in output_text(Cut("a", None, NOON, None, 0))[1]
+    assert "the available journal begins later" in output_text(Cut("a", 28, None, NOON, 0))[1]
     assert (
         "3 files that existed then are missing here (db-1.log to db-3.log)"
         in output_text(known, lost={"a": [1, 2, 3]})[2]

@@ -1,4 +1,4 @@
-"""What fills the files, and that every byte has its name."""
+"""Content of the files: every byte belongs to a category."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def at(hour: datetime, minute: int) -> datetime:
 
 @pytest.fixture
 def journal(frame: Callable[..., Any]) -> tuple[Any, Any, Any]:
-    """One file of 1,000 bytes: two adds an hour apart with an audit behind each, two batches, an end, a gap."""
+    """Write one file of 1,000 bytes: two adds one hour apart, each followed by an audit, two batches, an end, a gap."""
     orders = {"file": 1, "command": "ADD_MESSAGE", "destination_type": "queue", "destination": "orders"}
     audit = {"file": 1, "command": "PRODUCER_AUDIT"}
     records = frame(
@@ -148,7 +148,7 @@ OPEN = {"transaction": "local:9"}
 
 
 def settled(frame: Callable[..., Any], messages: Any = None, *ends: dict[str, Any], marks: Any = None) -> Any:
-    """What the transactions of ``messages`` did not store, with the records that end them."""
+    """Return the messages that transactions of ``messages`` did not store, with the records that end them."""
     kept = ("store", "file", "offset", "command", "destination_type", "destination", "message_id", "transaction")
     own = [] if messages is None else [{name: getattr(row, name) for name in kept} for row in messages.collect()]
     records = frame("records", *own, *ends)
@@ -222,7 +222,7 @@ def test_the_places_of_a_habit_are_bounded(frame: Callable[..., Any]) -> None:
 def test_findings_say_the_worst_first() -> None:
     assert duplicates.findings({}) == ("Nothing was stored twice.",)
     first, second = duplicates.findings({"same_body": (1, 2, 2048), "same_id": (3, 4, 10)})
-    assert first.startswith("3 message ids were stored more than once in one destination: 4 more than there should be")
+    assert first.startswith("3 message ids were stored more than once in one destination: 4 more than expected")
     assert "2.0 KiB" in second
 
 

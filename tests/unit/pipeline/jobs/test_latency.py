@@ -1,4 +1,4 @@
-"""How long messages waited: figures with known answers, and what a real broker's journal says of a known delay."""
+"""Waiting times of messages: figures with known answers, and those of a real broker's journal for a known delay."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_activemqs_acknowledgements_are_timed_by_the_messages_around(engine: Any
 
 
 class Told:
-    """What a client knows of a message: (before, after) of its storing and of its acknowledgement."""
+    """Times of a message that a client knows: (before, after) of its storing and of its acknowledgement."""
 
     def __init__(self) -> None:
         self.stored: dict[str, tuple[float, float]] = {}

@@ -1,4 +1,4 @@
-"""When each message was stored and acknowledged, from journals that are written by hand. Times are seconds."""
+"""Times at which each message was stored and acknowledged, from journals written by the test. Times are seconds."""
 
 from __future__ import annotations
 

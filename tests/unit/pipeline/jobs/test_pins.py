@@ -1,4 +1,4 @@
-"""Who holds each file: what `store why` says, said of the journal alone, in tables."""
+"""Holders of each file: the answer of `store why`, from the journal alone, as tables."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ BUSY = Destination(DestinationKind.QUEUE, "BUSY")
 
 
 def of_the_broker(directory: Path) -> tuple[Facts, Why]:
-    """What `store why` knows of a store that is written to, and what it says; with the index, if there is one."""
+    """Return the answer of `store why` for a store that is being written; with the index, if there is one."""
     with read_state(str(directory), is_live=False) as follower:
         files = JournalFiles(str(directory))
         sizes = {file: files.size(file) for file in files.list()}
@@ -95,7 +95,8 @@ def told(facts: Facts) -> dict[int, Any]:
 
 
 def same_answer(journal: Journal, directory: Path, scratch: Path) -> None:
-    """As `store why` has it of the journal alone; and of nothing less than with the index."""
+    """Check that the answer is that of `store why` from the journal alone, and contains at least the answer with the
+    index."""
     scratch.mkdir()
     for path in directory.glob("db-*.log"):
         os.link(path, scratch / path.name)
@@ -174,7 +175,7 @@ def test_a_directory_of_activemq_is_judged_as_the_broker_judges_it(
 @pytest.mark.proof_only
 @pytest.mark.timeout(600)
 def test_what_a_destination_alone_keeps_is_told_with_what_would_go(spark: SparkSession, tmp_path: Path) -> None:
-    """Two messages of a queue in old files; archived files are nobody's."""
+    """The store has two messages of a queue in old files; archived files belong to no destination."""
     directory = tmp_path / "store"
     directory.mkdir()
     term = Term(str(directory), settings=replace(RESTLESS, archive_data_logs=True))

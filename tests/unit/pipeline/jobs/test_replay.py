@@ -1,4 +1,4 @@
-"""Messages of journals, and of Parquet made of them, at real brokers: each once, in order, whatever is killed."""
+"""Replay of messages from journals and Parquet to real brokers: each once, in order, whatever is killed."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_stores_are_named_from_the_directory_that_they_share() -> None:
 
 
 def test_on_a_narrow_terminal_stand_the_columns_that_matter() -> None:
-    """Those without a value are left out, the kind of a destination goes first, and times and numbers are whole."""
+    """Columns without a value are omitted, the kind of a destination goes first, and times and numbers are not cut."""
     when = datetime(2026, 11, 3, 9, 5, tzinfo=UTC)
     columns = ("destination_type", "destination", "subscription", "oldest", "bytes")
     table = Table("held", columns, [["queue", "orders." + "x" * 40, None, when, 1234567]])

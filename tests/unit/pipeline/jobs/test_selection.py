@@ -1,4 +1,4 @@
-"""Which messages a replay sends, in which order, and why it leaves the others."""
+"""Messages that a replay sends, their order, and the reasons why others are not sent."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ended(command: str, transaction: str, offset: int, **others: Any) -> dict[st
 
 
 def chosen(found: Any) -> list[tuple[str, int, int]]:
-    """What is sent, in order: message, file and offset."""
+    """Return the sent messages in order: message, file and offset."""
     rows = [row for row in found.collect() if row.fate == "send"]
     rows.sort(key=lambda row: (row.destination, row.number))
     return [(row.message_id.removeprefix("ID:p:"), row.file, row.offset) for row in rows]
@@ -193,7 +193,7 @@ def test_what_was_acknowledged_is_left_where_only_the_rest_is_wanted(frame: Call
 
 
 def test_a_subscription_that_is_made_again_waits_for_nothing_that_came_before(frame: Callable[..., Any]) -> None:
-    """One was ended and made again; the topic of the other was removed."""
+    """One subscription was deleted and made again; the topic of the other one was removed."""
     news, gone = ({"destination_type": "topic", "destination": name} for name in ("news", "gone"))
     messages = frame(
         "messages", stored(1, 200, **news), stored(2, 500, **news), stored(3, 200, **gone), stored(4, 500, **gone)

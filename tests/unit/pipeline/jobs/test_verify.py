@@ -1,4 +1,4 @@
-"""Damage is found, told from what nobody was promised, and the messages it concerns are named."""
+"""Damage is found and distinguished from data that was never confirmed, and the affected messages are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The message lake without Spark: each file once, whatever is killed, and for as long as it is wanted."""
+"""The message lake without Spark: each file once, whatever is killed, as long as the job runs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def has_begun(process: subprocess.Popen[bytes], staging: Path) -> bool:
 
 
 def is_ready(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it has ended, or ends in order on SIGTERM."""
+    """Return whether the job has ended, or ends in order on SIGTERM."""
     if process.poll() is not None:
         return True
     lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
@@ -80,7 +80,7 @@ def test_a_run_for_ever_adds_what_comes_and_keeps_nothing_of_its_rounds(tmp_path
         summary = archive.run(session, sources, str(lake), every=10.0, wait=wait, report=lines.append)  # type: ignore[arg-type]
     assert set(there) == {0}
     assert lines[0].startswith("waiting: no journal files"), "it begins before there is a store"
-    assert [line.split()[0] for line in lines[1:]] == ["added", "looking", "added", "added"]
+    assert [line.split()[0] for line in lines[1:]] == ["added", "repeated", "added", "added"]
     assert summary.findings[0].startswith("5 journal files")
     assert len(committed(str(lake))) == 3
     for table in TABLES:

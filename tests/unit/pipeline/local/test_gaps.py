@@ -111,7 +111,7 @@ def test_what_an_archive_has_not_may_be_in_the_store(run: Callable[..., Summary]
 def test_what_activemq_removed_of_our_journal_is_no_fault(
     run: Callable[..., Summary], store: Path, has_own_file: bool
 ) -> None:
-    """It goes on with a journal that was handed back, and reclaims files that a header names."""
+    """ActiveMQ continues with a journal that was handed back, and reclaims files that a header names."""
     (store / "db-1.log").unlink()
     newest = max(store.glob("db-?.log"))
     batch, _ = encode_batch([encode_trace("LOADED Sun Nov 29 05:00:00 UTC 2026")])

@@ -1,4 +1,4 @@
-"""When a dead letter came. By DuckDB."""
+"""Times of dead letters. By DuckDB."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CASES: dict[str, tuple[int | None, str, str | None, float | None, float | None, 
 
 
 def test_a_letter_came_between_the_clocks_around_it(tmp_path: Path) -> None:
-    """It shows when its message was sent: a second after the start."""
+    """The letter shows when its message was sent: one second after the start."""
     letters: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     for store, (epoch, command, transaction, behind, _, _) in CASES.items():

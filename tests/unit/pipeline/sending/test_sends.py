@@ -41,7 +41,7 @@ def row_of(directory: Path, message: Message) -> dict[str, Any]:
 
 
 def sent_again(directory: Path, message: Message, **options: Any) -> Message:
-    """What a broker takes it for."""
+    """Return the message id under which a broker recognises the repetition."""
     sending = sending_of(row_of(directory, message), "replay-1-0:7", **options)
     session = StompSession("ID:b", lambda: NOW, secret=lambda: "secret")
     [connect] = session.receive(connect_frame({"accept-version": "1.2", "host": "/"}))

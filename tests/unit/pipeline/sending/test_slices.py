@@ -47,7 +47,7 @@ def prepared(tmp_path: Path) -> Prepared:
 
 
 def taken(to: str, queue: str, quiet_seconds: float = 0.5) -> list[tuple[str, bytes]]:
-    """What a queue holds, taken out of it: original id and body of each."""
+    """Take all messages out of a queue; return original id and body of each."""
     found = all_taken(to, f"/queue/{queue}", quiet_seconds=quiet_seconds)
     return [(each["originalMessageId"], each["body"]) for each in found]
 
@@ -66,7 +66,7 @@ def test_a_slice_is_sent_in_its_order_and_not_again(broker: Server, prepared: Pr
 
 @pytest.mark.thorough
 def test_a_killed_sender_is_gone_on_from_though_consumers_were_quick(broker: Server, prepared: Prepared) -> None:
-    """What it sent is taken at once, so that only the broker's memory of ids knows it."""
+    """The sent messages are consumed immediately, so only the broker's memory of ids knows them."""
     rows = [row(number, "slices.killed") for number in range(1, 3001)]
     ledger = prepared(rows, failover_url(broker), rate=1500)
     context = multiprocessing.get_context("spawn")

@@ -236,7 +236,7 @@ def test_damage_that_no_start_read_is_given_to_nobody(tmp_path: Path, caplog: py
 
 
 def test_a_damaged_header_of_a_file_that_is_not_read_is_refused(tmp_path: Path) -> None:
-    """It names the end of the file before: a zombie's late writes would count again."""
+    """The header states the end of the file before it: without it, a zombie's late writes would count again."""
     three_files(tmp_path)
     flip(tmp_path, 2, 60)
     with pytest.raises(StoreCorrupt, match=r"db-2\.log is corrupt from offset 0"):
@@ -595,7 +595,7 @@ def resubscribed(directory: Path, *, keeps: bool) -> tuple[Term, dict[str, bytes
 
 
 def test_the_checker_knows_that_files_may_pin_one_by_way_of_another(tmp_path: Path) -> None:
-    """What the newest of a subscription's records pins directly, depends on how many of the older ones were seen."""
+    """The pins of a subscription's newest record depend on how many of the older records were seen."""
     term, _ = resubscribed(tmp_path, keeps=True)
     term.close()
     assert journal(tmp_path).keys() >= {"db-2.log", "db-3.log", "db-4.log"}

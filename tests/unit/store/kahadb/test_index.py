@@ -227,7 +227,7 @@ def test_a_tree_a_list_and_a_chain_that_run_in_circles_end(tmp_path: Path) -> No
 
 
 def read_all(directory: Path) -> str | None:
-    """What is wrong with the index, None if it reads to its end. Any other exception goes up."""
+    """Return what is wrong with the index; None if it can be read to its end. Any other exception is raised."""
     try:
         with opened(directory) as index:
             for destination in index.destinations():

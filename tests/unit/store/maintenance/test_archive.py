@@ -280,7 +280,8 @@ def test_what_cannot_be_moved_waits_with_all_that_follows_it(journal: Path, capl
 def test_a_file_that_others_put_in_its_place_is_neither_archived_nor_described_nor_removed(
     journal: Path, before: str, archived: tuple[int, ...]
 ) -> None:
-    """Its master was deposed and slept: the successor moved the file, and a late broker linked another by its name."""
+    """The master was deposed and suspended: its successor moved the file, and a late broker linked another one under
+    its name."""
 
     class Slept:
         count = 0

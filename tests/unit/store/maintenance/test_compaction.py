@@ -274,7 +274,7 @@ def test_a_prepared_transaction_moves_and_waits_for_its_outcome(directory: str, 
 
 
 def copies(directory: str) -> list[AddCommand]:
-    """What the journal has of messages that were copied."""
+    """Return the copied messages in the journal."""
     files = JournalFiles(directory)
     batches = (batch for file in files.list() for batch in scan(files, file, on_corrupt=lambda _: None))
     records = (decode(payload) for batch in batches for _, payload in batch.records)
@@ -282,7 +282,7 @@ def copies(directory: str) -> list[AddCommand]:
 
 
 def test_the_copy_of_a_message_that_a_transaction_brought_is_in_no_transaction(directory: str) -> None:
-    """The transaction has ended: nobody says its outcome again."""
+    """The transaction has ended, so no later record states its outcome."""
     term = Term(directory, settings=OFF)
     message = term.message(body=b"prepared")
     payload = encode_add(message, encode_message(message), XID)
@@ -433,7 +433,7 @@ def test_a_subscription_that_changes_while_it_moves_keeps_the_record_before_what
 
 
 def test_a_prepare_that_stands_alone_in_its_file_moves(directory: str) -> None:
-    """As ActiveMQ writes it: each operation of the transaction when it is performed."""
+    """The layout is ActiveMQ's: each operation of the transaction is written when it is performed."""
     foreign = ForeignStore(Path(directory), records_per_file=1)
     foreign.send(Q, transaction=XID)
     foreign.prepare(XID)
@@ -457,7 +457,8 @@ def one_ended_while_old_was_away(directory: str) -> Term:
 
 @pytest.mark.parametrize("moves", [False, True])
 def test_an_old_index_knows_a_subscription_that_ended_and_began_again(directory: str, moves: bool) -> None:
-    """Its end went with its file: what came in between is not for the new one, nor when that one was moved."""
+    """The record of its end was removed with its file: messages from between do not belong to the new one, even after
+    it was moved."""
     term = one_ended_while_old_was_away(directory)
     two = subscribed(term, "two")
     for operation in fill_sparsely(term, 3):
@@ -483,7 +484,8 @@ def test_an_old_index_knows_a_subscription_that_ended_and_began_again(directory:
 
 
 def test_an_old_index_knows_a_message_that_was_removed_and_added_again(directory: str) -> None:
-    """As a retried dead letter: its removal went with its file, and the journal says so behind the second Add."""
+    """The message is like a retried dead letter: its removal went with its file, and the journal shows this after the
+    second Add."""
     with Term(directory, "old", settings=OFF) as term:
         (first,) = term.add_durably(1)
     with Term(directory, settings=replace(OFF, cleanup_interval=3600.0)) as term:
@@ -501,7 +503,8 @@ def test_an_old_index_knows_a_message_that_was_removed_and_added_again(directory
 def test_an_old_index_knows_one_that_ended_and_began_again_and_was_told_other_terms(
     directory: str, standby_checkpoints: bool
 ) -> None:
-    """It holds what came since it began, not only since its newest record: no file tells any more that it ended."""
+    """The subscription holds the messages since it began, not only since its newest record: no file shows its end any
+    more."""
     term = one_ended_while_old_was_away(directory)
     dense = fill_sparsely(term, 3)
     begins = JournalFiles(directory).list()[-2]

@@ -1,4 +1,5 @@
-"""Which journal files stay: what holds a file by itself, and what a file's records killed in others (safety.md 5)."""
+"""Journal files that stay: those with needed content, and those whose records removed content of other files (safety.md
+5)."""
 
 # proves: live-files, pins, the-end-pins-its-messages, upkeep, committed-behind-its-record
 
@@ -153,7 +154,7 @@ def test_a_subscription_whose_oldest_record_went_holds_what_stands_behind_the_ne
 
 
 def checkpointed(state: State, index: Index) -> State:
-    """What a broker that is started finds."""
+    """Return the state that a broker finds at its start."""
     state.position = Position(6, 0)
     frozen = state.freeze(nobody, 0)
     for _ in index.checkpoint(changes(frozen), frozen.meta):
@@ -175,7 +176,7 @@ def test_an_index_that_does_not_know_all_records_of_a_subscription_says_so(tmp_p
 
 
 def without_later_records(state: State, index: Index) -> State:
-    """What a version before left."""
+    """Return the state that an earlier version left."""
     state.position = Position(6, 0)
     frozen = state.freeze(nobody, 0)
     meta = json.loads(frozen.meta)

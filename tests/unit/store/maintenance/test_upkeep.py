@@ -1,4 +1,4 @@
-"""Files that nobody needs go one after the other, each for good; and what fails on the way is final."""
+"""Unneeded files are removed one after the other, each durably; a failure on the way is final."""
 
 # proves: copied-message-is-removed-again, live-files, pins, upkeep
 
@@ -195,7 +195,7 @@ class StubbornNames(NotingDisk):
 
 
 def test_a_removal_that_failed_is_the_end_of_the_term_though_nothing_follows(tmp_path: Path) -> None:
-    """What pins a file that is still there must stay: nobody may go on as if it had gone."""
+    """A pin of a file that still exists must stay: the term must not continue as if the file were removed."""
     disk = StubbornNames()
     settings = replace(SMALL, checkpoint_records=20, cleanup_interval=0.0, fence_check_interval=3600.0)
     term = Term(str(tmp_path), "a", settings, disk=cast(Disk, disk))

@@ -29,7 +29,7 @@ def disk() -> NotingDisk:
 
 @pytest.fixture
 def proof() -> list[bool]:
-    """Whether the lock is ours."""
+    """Return whether this process has the lock."""
     return [True]
 
 

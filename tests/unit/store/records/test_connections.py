@@ -1,4 +1,4 @@
-"""Whose connection ids are is known to every later master, whatever became of indexes and journal files."""
+"""Users of connection ids are known to every later master, whatever happened to indexes and journal files."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_they_are_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_index_lost", [False, True])
 def test_they_outlive_the_files_in_which_they_were_met(tmp_path: Path, is_index_lost: bool) -> None:
-    """Also the file of the record that took them along, also where another master wrote that."""
+    """The users also survive the removal of the file whose record repeated them, even if another master wrote that."""
     directory = str(tmp_path)
     settings = replace(SMALL, journal_max_file_length=32 * KIB, checkpoint_interval=0.0, cleanup_interval=0.0)
     term = Term(directory, settings=settings)

@@ -1,4 +1,4 @@
-"""What the headers of a journal's files say together: newest first, and none that lies behind an end."""
+"""Facts of all headers of a journal together: the newest first, and none that is after an end."""
 
 # proves: headers
 
@@ -43,7 +43,8 @@ def test_the_newest_header_that_names_a_file_says_where_it_ends() -> None:
 
 
 def test_a_header_behind_an_end_does_not_exist() -> None:
-    """Whoever made file 3 slept until somebody else had read it as empty: then it wrote, to nobody."""
+    """The writer of file 3 was suspended until another broker had read the file as empty; its later write has no
+    effect."""
     told = epoch_history({1: header(1, {}), 3: header(2, {1: 900, 2: 900}), 4: header(2, {1: 50, 2: 60, 3: 0})}, 4)
     assert told.ends == {1: 50, 2: 60, 3: 0}
     assert sorted(told.headers) == [1, 4]
@@ -52,7 +53,7 @@ def test_a_header_behind_an_end_does_not_exist() -> None:
 
 @pytest.mark.parametrize(("file", "is_first"), [(1, True), (2, False), (3, True), (4, True), (5, True)])
 def test_what_fenced_off_an_epoch_or_may_have_is_known(file: int, is_first: bool) -> None:
-    """File 3 has no header and ends at 0: a promotion died there. File 5, the last, is nobody's yet."""
+    """File 3 has no header and ends at 0: a promotion failed there. File 5, the last one, belongs to no epoch yet."""
     headers = {1: header(1, {}), 2: header(1, {1: 10}, reason="rotation"), 4: header(3, {2: 20, 3: 0})}
     assert epoch_history({**headers, 5: header(4, {4: 30})}, 5).first_of_epoch(file) is is_first
 

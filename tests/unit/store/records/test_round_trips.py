@@ -1,4 +1,4 @@
-"""Whatever is written is read back the same; whatever is cut or bent is RecordDamaged and nothing else."""
+"""Written records are read back unchanged; a cut or changed record is RecordDamaged and nothing else."""
 
 # proves: branch-has-acks
 
@@ -42,10 +42,12 @@ from tandemmq.store.records.commands import (
     trailing,
 )
 from tandemmq.store.records.errors import RecordDamaged, Unencodable
+from tandemmq.store.records.frames import open_message
 from tandemmq.store.records.message import HEADER, BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.openwire import decode_message, encode_message
 from tandemmq.store.records.properties import Byte, Char, Float, Long, Short, decode_properties, encode_properties
 from tandemmq.store.records.remembered import CACHE_ENTRIES_MAX, CACHED_BYTES_MAX, remember
+from tandemmq.store.records.stored import encode_stored
 from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId, transaction_of_key
 from tandemmq.store.records.utf import decode_modified, encode_modified, modified_of_utf8, utf8_of_modified
 
@@ -218,6 +220,20 @@ def test_a_foreign_id_is_stored_under_a_key_that_activemq_computes_alike(odd: st
     assert added.message_id == removed.message_id == decode_message(frame).message_id == loose.producer_key(odd)
     assert loose.string(odd) in frame  # what a JMS client is shown
     assert loose.producer_key(loose.producer_key(odd)) == loose.producer_key(odd)
+
+
+@pytest.mark.parametrize("kind", [BodyKind.TEXT, BodyKind.BYTES, BodyKind.MAP])
+def test_the_id_of_a_client_is_kept_beside_the_key(kind: BodyKind) -> None:
+    message = Message(Destination(DestinationKind.QUEUE, "q"), "ID:a:-1:1:7", b"", kind)
+    encode_stored(message)  # what is remembered of a message without such an id has no effect
+    message.text_view = "é"
+    added = decode(encode_stored(message))
+    assert isinstance(added, AddMessage)
+    assert added.message_id == "ID:a:-1:1:7"
+    for found in (decode_message(added.message), open_message(added.message)):
+        assert (found.message_id, found.text_view, found.broker_sequence) == ("ID:a:-1:1:7", "é", 7)
+    message.text_view = None
+    assert open_message(encode_message(message)).text_view is None
 
 
 @given(MESSAGE_IDS)
@@ -428,3 +444,13 @@ def test_what_a_branch_acknowledged_has_a_frame_that_activemq_can_read(transacti
         assert found.ack is not None
         type = AckType.STANDARD if ack is None else AckType.UNMATCHED
         assert decode_ack(found.ack) == MessageAck(destination, "ID:x:1:1:1", None, transaction, type, "ID:x:1:1:1")
+
+
+def test_flags_are_not_taken_for_numbers() -> None:
+    flags: list[dict[str, Any]] = [{"a": True, "b": True}, {"a": True, "b": 1}, {"a": 1, "b": 1}]
+    flags += [{"b": True, "a": True}, {"a": True, "b": False}, {}, {"a": True}, dict.fromkeys("abcde", True)]
+    for _ in range(2):  # the second time some come from a cache
+        for each in flags:
+            found = decode_properties(encode_properties(each))
+            assert list(found.items()) == list(each.items())
+            assert list(map(type, found.values())) == list(map(type, each.values()))

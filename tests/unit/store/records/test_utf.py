@@ -1,4 +1,4 @@
-"""Long texts are read and written in pieces, which say what the whole does; one piece is quick, whatever is in it."""
+"""Long texts are read and written in pieces, with the result of the whole; one piece is quick, whatever it contains."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BITS = st.sampled_from(
 
 
 def read_whole(content: bytes) -> bytes:
-    """As Java's text is read, in one piece and with nothing but the codecs."""
+    """Read Java's text in one piece, with nothing but the codecs."""
     text = content.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
     text = text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
     try:
@@ -99,7 +99,7 @@ def test_no_piece_of_a_long_text_is_long() -> None:
 
 
 def test_what_is_made_of_a_long_text_is_in_memory_once() -> None:
-    """And not the pieces beside the whole."""
+    """The pieces are not in memory beside the whole."""
     content = utf.encode_modified(FACE) * 200_000
     body = FACE.encode() * 200_000
     tracemalloc.start()

@@ -58,7 +58,7 @@ def test_a_zombie_finds_itself_deposed_whatever_its_successor_did_meanwhile(dire
 
 
 def test_late_writes_of_a_zombie_lie_behind_the_end_for_ever(directory: str) -> None:
-    """The zombie's batch reaches the disk after its successor has read: nobody ever counts it."""
+    """The zombie's batch reaches the disk after its successor has read: it never counts."""
     zombie = Term(directory, "a", SMALL_FILES)
     zombie.add_durably(2)
     successor = Term(directory, "b", SMALL_FILES)
@@ -154,7 +154,8 @@ def test_the_checker_knows_a_fence_and_misses_one_that_went_too_early(tmp_path: 
 
 @pytest.mark.parametrize("has_index", [True, False], ids=["with its index", "from the journal alone"])
 def test_a_fence_without_a_header_that_is_gone_is_no_damage(directory: str, has_index: bool) -> None:
-    """A deposed master that slept in its removal of files removes one by a name that somebody else gave since."""
+    """A deposed master that was suspended while it removed files removes one whose name another broker has used
+    since."""
     first = Term(directory, "a", SMALL_FILES)
 
     def are_gone() -> bool:
@@ -200,7 +201,7 @@ def test_a_late_fence_in_place_of_a_removed_file_makes_no_file_missing(
 
 
 def test_a_standby_follows_past_a_headerless_fence_and_a_missing_file(directory: str) -> None:
-    """Which named the end of the one at which it stands: whoever wrote there has gone on all the same."""
+    """The missing file named the end of the file at which the standby is: its writer continued nevertheless."""
     first = Term(directory, "a", UNMOVED)
     kept = first.add_durably(1)
     standby = standby_of(directory, "c", UNMOVED)
@@ -259,7 +260,8 @@ def test_who_lost_the_lock_before_its_fence_does_not_depose_the_rightful_master(
 
 
 def test_who_loses_the_lock_after_its_fence_goes_on_until_its_first_look(directory: str) -> None:
-    """After the link it does not matter who has the lock: who was fenced off is deposed, and somebody must follow."""
+    """After the link the holder of the lock does not matter: the fenced-off master is deposed, and one broker must
+    follow."""
     first = Term(directory, "a", SMALL_FILES)
     first.add_durably(2)
     late = standby_of(directory, settings=SMALL_FILES)

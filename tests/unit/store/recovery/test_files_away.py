@@ -117,7 +117,7 @@ class Mending(SharedVolume):
     "case", ["it follows on", "it starts again", "it starts again while it is away", "it is mended"]
 )
 def test_a_file_that_was_away_when_a_standby_read_past_it_is_read(directory: str, tmp_path: Path, case: str) -> None:
-    """Its broker has no index from before. A promotion while the file is away is refused, however often it is tried."""
+    """The broker has no earlier index. A promotion while the file is away is refused, however often it is tried."""
     master = Term(directory, "a", STILL)
     first = master.position.file
     while master.position.file < first + 3:

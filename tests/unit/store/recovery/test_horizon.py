@@ -39,7 +39,7 @@ class UpTo(SharedVolume):
 
 
 class KeepingDisk(NotingDisk):
-    """Its master removes no file of the journal."""
+    """Disk whose master removes no journal file."""
 
     def unlink(self, path: str, /) -> None:
         if file_id(os.path.basename(path)) is None:
@@ -47,7 +47,7 @@ class KeepingDisk(NotingDisk):
 
 
 def standby(directory: str, horizon: tuple[int, int] | None, settings: StoreSettings = SETTINGS, **others: Any) -> Any:
-    """One whose horizon is ``authority.horizon``."""
+    """Return a standby whose horizon is ``authority.horizon``."""
     made: Any = Standby(directory, f"{directory}/index", "b", settings, authority=UpTo(horizon), **others)
     made.authority = made._authority
     return made
@@ -90,7 +90,7 @@ def test_all_up_to_the_horizon_is_settled_at_once_and_nothing_behind_it(tmp_path
 
 
 def test_a_file_that_was_behind_the_horizon_may_be_another_one_later(tmp_path: Path) -> None:
-    """What a deposed master wrote, and what was put in its place."""
+    """The file was written by a deposed master, and another one took its place."""
     directory, elsewhere = str(tmp_path / "one"), str(tmp_path / "two")
     os.mkdir(directory)
     former = Term(directory, settings=SETTINGS)
@@ -115,7 +115,7 @@ def test_a_file_that_was_behind_the_horizon_may_be_another_one_later(tmp_path: P
 
 
 def test_while_the_horizon_is_behind_the_index_nothing_is_read_and_the_index_stays(tmp_path: Path) -> None:
-    """After a start nobody knows yet what is final; an index goes no further than that."""
+    """After a start the final position is not known yet; an index goes no further than that."""
     directory = str(tmp_path)
     term = Term(directory, settings=SETTINGS)
     ends = fill(term)
@@ -177,7 +177,7 @@ def test_a_promotion_reads_what_is_behind_the_horizon(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_known", [False, True])
 def test_no_index_goes_beyond_the_horizon_while_a_promotion_reads(tmp_path: Path, is_known: bool) -> None:
-    """It may come to nothing, and what it read may be cut."""
+    """The promotion may fail, and the records that it read may be cut."""
     directory = str(tmp_path)
     settings = replace(SETTINGS, checkpoint_records=2)
     term = Term(directory, settings=SETTINGS)

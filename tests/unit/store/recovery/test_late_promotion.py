@@ -58,7 +58,8 @@ def test_who_sleeps_between_fence_and_header_is_deposed_and_spoils_nothing(
 
 @pytest.mark.parametrize("when", ["before it reads", "before its header"])
 def test_a_file_of_a_late_linker_is_not_the_fence_of_a_master_that_slept(directory: str, when: str) -> None:
-    """Its own file was reclaimed, and so was its successor's first; another broker linked a file into the gap."""
+    """The master's own file was reclaimed, and so was its successor's first; another broker linked a file into the
+    gap."""
     Term(directory, "a").crash()
     linker = JournalFiles(directory)
     linker.prepare("z", 64 * KIB)
@@ -85,7 +86,8 @@ def test_a_file_of_a_late_linker_is_not_the_fence_of_a_master_that_slept(directo
 # proves: hole-is-given-up, headers-name-no-holes
 @pytest.mark.parametrize("rotates", [False, True])
 def test_a_file_of_a_late_linker_is_no_file_that_a_header_names(directory: str, rotates: bool) -> None:
-    """It stands in the place of a file that was given up. Who read that long ago would miss what was in it."""
+    """The file is in the place of a file that was given up. A broker that read the place long ago would miss its
+    content."""
     linker = JournalFiles(directory)
     linker.prepare("z", 64 * KIB)
     first = Term(directory, "a")
@@ -218,7 +220,7 @@ def test_a_file_that_others_remove_while_a_promotion_reads_is_no_damage(
 
 
 class SleepingDisk:
-    """The system's disk; whoever links through it falls asleep first, once."""
+    """Disk of the system; the first process that links through it is suspended before, once."""
 
     def __init__(self, meanwhile: Callable[[], None]) -> None:
         self._meanwhile: Callable[[], None] | None = meanwhile
@@ -234,7 +236,8 @@ class SleepingDisk:
 
 
 def test_who_sleeps_before_its_link_and_finds_the_name_free_again_is_deposed_at_once(directory: str) -> None:
-    """Others fenced, went on to further files and reclaimed the first: the link succeeds, and fences off nobody."""
+    """Other brokers fenced, wrote further files and reclaimed the first: the link succeeds, but fences off no
+    broker."""
     first = Term(directory, "a")
     first.crash()
     files = JournalFiles(directory)
@@ -294,7 +297,8 @@ def test_what_looks_like_damage_to_one_who_was_deposed_is_its_successors_work(tm
 
 
 def test_an_epoch_is_one_that_nobody_else_was_given(directory: str) -> None:
-    """Its number is that of its first file, which link(2) gives to one, or beyond all that was ever written down."""
+    """The number is that of the first file, which link(2) gives to one broker, or above every number that was ever
+    written."""
     first = Term(directory, "a")
     while first.position.file < 4:
         first.add_durably(10, body=b"x" * 2000)
@@ -311,7 +315,7 @@ def test_an_epoch_is_one_that_nobody_else_was_given(directory: str) -> None:
 
 
 class FarAhead(Standby):
-    """Its epoch is far beyond the number of its first file, as behind a journal that was shortened."""
+    """Authority whose epoch is far above the number of its first file, as after a journal that was shortened."""
 
     def begin(self, **options: Any) -> Store:
         return super().begin(**{**options, "epoch": 50})
@@ -350,7 +354,7 @@ def test_what_a_promotion_has_to_say_may_take_more_files_whose_ends_are_named(di
 
 
 def test_a_transaction_that_nobody_can_end_any_more_is_rolled_back_in_words(directory: str) -> None:
-    """It was not prepared, and who had begun it is gone."""
+    """The transaction was not prepared, and its client is gone."""
     first = Term(directory, "a", replace(SMALL, fence_check_interval=3600.0))
     first.add_durably(1)
     message = first.message()

@@ -43,7 +43,7 @@ NAMES = ("one", "two", "three")
 
 
 class Life:
-    """One broker's, which ends and begins again; ``kept`` counts the indexes that it left beside its directory."""
+    """One broker's life, which ends and begins again; ``kept`` counts the indexes that it left in its directory."""
 
     def __init__(self, directory: str, dice: random.Random) -> None:
         self.directory = directory
@@ -176,7 +176,7 @@ def test_a_late_fence_in_the_number_of_a_file_is_not_that_file(directory: str, c
 
 # proves: standby-passes-unnamed-files
 def test_a_standby_reads_on_behind_a_late_fence(directory: str) -> None:
-    """Its position is before the gap into which the fence was linked."""
+    """The standby's position is before the gap into which the fence was linked."""
     with Term(directory, "a", RESTLESS) as term:
         term.add_durably(1)
         before = term.position.file

@@ -1,4 +1,5 @@
-"""What a promotion counts is on the disk: it syncs what it read, and believes no header that only a memory holds."""
+"""Records that a promotion counts are on the disk: it syncs the files that it read, and trusts no header that is only
+in memory."""
 
 # proves: cache-dropped, journal-reading, promotion, scan-drops-cache
 
@@ -69,8 +70,8 @@ class WatchedDisk:
 
 @pytest.mark.parametrize("fences", [0, 1, 3])
 def test_what_a_promotion_counts_was_synced_before_and_after_it_was_read(directory: str, fences: int) -> None:
-    """What a deposed master wrote meanwhile counts now, also where the last file is a fence without a header. A
-    checkpoint may come in the middle of the reading, and a page whose sync failed is in a host's memory only."""
+    """Late writes of a deposed master count now, also if the last file is a fence without a header. A checkpoint may
+    come in the middle of the reading, and a page whose sync failed is only in a host's memory."""
     first = Term(directory, "a")
     first.add_durably(5)
     first.crash()
@@ -146,7 +147,8 @@ def test_a_header_whose_sync_failed_names_no_end(directory: str, fences: int, fo
 
 
 def test_an_index_that_went_on_by_a_header_which_the_disk_never_had_is_set_aside(directory: str) -> None:
-    """What the first master wrote behind that end counts, for those who never saw the header: so for all."""
+    """The bytes that the first master wrote after that end count for brokers that never saw the header, and so for
+    all."""
     first = Term(directory, "a", replace(SMALL, fence_check_interval=3600.0))
     first.add_durably(5)
     disk = ForgetfulDisk(2)

@@ -178,7 +178,7 @@ class Meanwhile:
 # proves: gone-on-may-name-the-end
 @pytest.mark.parametrize("times", [1, 2, 3, 4, 5])
 def test_what_a_header_cuts_off_that_comes_while_a_standby_reads_is_not_read(directory: str, times: int) -> None:
-    """It has seen the fence without the header, and sees the header before it reads the file before."""
+    """The standby has seen the fence without the header, and sees the header before it reads the file before."""
     zombie = Term(directory, "a", replace(SMALL, fence_check_interval=3600.0))
     zombie.add_durably(2)
     successor = standby_of(directory, "b")
@@ -226,5 +226,5 @@ def test_an_index_whose_last_batch_reads_differently_is_set_aside(tmp_path: Path
 
 
 def test_a_promotion_leaves_a_short_file() -> None:
-    """One that fails, and is tried again and again, must not fill the disk."""
+    """A promotion that fails repeatedly must not fill the disk."""
     assert FIRST_FILE_BYTES <= 64 * KIB

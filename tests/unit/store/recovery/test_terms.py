@@ -1,4 +1,4 @@
-"""What a durable subscription asked for outlives the term in which it began: selector and noLocal."""
+"""Terms of a durable subscription survive the term in which it began: selector and noLocal."""
 
 from __future__ import annotations
 

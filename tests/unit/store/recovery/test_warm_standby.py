@@ -226,7 +226,7 @@ def test_checkpoints_come_as_often_as_the_budgets_ask(
 
 
 def test_a_budget_makes_a_masters_and_a_standbys_checkpoints_come_early(directory: str) -> None:
-    """What a cold start would have to read never takes longer than the budget leaves for it."""
+    """Reading the records after a cold start never takes longer than the budget."""
     settings = StoreSettings(failover_budget=0.13, checkpoint_interval=3600.0, fence_check_interval=0.05)
     limit = records_per_checkpoint(settings, 12e-6, 0.0)
     most = 2 * (limit + 500)  # two tails, each of which may get one batch too many

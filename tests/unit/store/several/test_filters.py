@@ -1,4 +1,4 @@
-"""Which store a destination belongs to: ActiveMQ's patterns, and ActiveMQ's names of directories."""
+"""Store of a destination: ActiveMQ's patterns, and ActiveMQ's names of directories."""
 
 from __future__ import annotations
 

@@ -144,7 +144,8 @@ def test_a_standby_follows_all_of_them_and_new_ones(directory: str) -> None:
 
 @pytest.mark.parametrize("fences", [0, 1, 2, 3])
 def test_a_promotion_that_dies_between_the_fences_of_two_stores_harms_no_promise(directory: str, fences: int) -> None:
-    """It lost the lock when so many of four journals were fenced; the master before it sleeps meanwhile."""
+    """The promotion lost the lock when so many of four journals were fenced; the former master is suspended
+    meanwhile."""
     sleeper = SeveralTerm(directory)
     kept = [sleeper.add_durably(2, destination) for destination in (A, B, REST)]
     late = standbys(directory, broker="b")
@@ -400,7 +401,7 @@ def test_indexes_may_go_elsewhere(directory: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [A_DIRECTORY, "#210"])
 @pytest.mark.parametrize("index_directory", [None, "indexes"])
 def test_a_store_whose_journal_is_gone_is_missed(tmp_path: Path, name: str, index_directory: str | None) -> None:
-    """Also one that no filter names any more."""
+    """The rule includes a store that no filter names any more."""
     elsewhere = index_directory and str(tmp_path / index_directory)
     directory = tmp_path / "data"
     directory.mkdir()

@@ -171,7 +171,7 @@ def test_there_are_none_where_none_are_wanted(directory: str, threads: ManualThr
 
 
 def test_a_clock_that_was_set_back_asks_for_no_more_marks(directory: str) -> None:
-    """The interval is counted by a clock that nobody can set; what is shown is the other."""
+    """The interval is counted by a clock that cannot be set; the shown time is of the other clock."""
 
     class SetBack(ManualThreads):
         def wall(self) -> float:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""Queues and subscriptions that end: at once for whoever asks, and in the index a piece at a time."""
+"""Queues and subscriptions that end: for callers at once, and in the index a piece at a time."""
 
 # proves: who-ended-has-no-entries, who-ended-holds-nothing
 
@@ -45,7 +45,8 @@ def nobody(file: int) -> bool:
 
 
 def ended_in(path: str) -> dict[str, int]:
-    """What the index still has of owners that ended: the rows of all kinds but files, and of messages the entries."""
+    """Return the entries of ended owners that are still in the index: the rows of all kinds except files, and of
+    messages the entries."""
     with Index.open(path) as index:
         ended = [keys.owner_of(key, value)[0] for key, value in index.scan(keys.ENDED, keys.FILE)]
         live = {keys.owner_of(key, value)[0] for key, value in index.scan(keys.OWNER, keys.RANK)}
@@ -150,7 +151,7 @@ class EndingOwners(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), choice=st.integers(0, 1000))
     def copy(self, name: str, choice: int) -> None:
-        """As compaction does: whoever holds the record has it at its new place."""
+        """Copy a record as compaction does: each owner of the record has it at its new place."""
         held = self.now.get(name)
         if not held:
             return
@@ -237,7 +238,7 @@ class EndingOwners(RuleBasedStateMachine):
             assert not list(state.of_priority(owner, 7, 0))
 
     def bytes_of_users(self) -> dict[str, int]:
-        """What each user's records take."""
+        """Return the bytes of each user's records."""
         records = {(key, location) for held in self.now.values() for key, (location, _) in held.items()}
         found = Counter(user for key, _ in records if (user := self.users[key]) is not None)
         return {user: count * SIZE for user, count in found.items()}
@@ -284,7 +285,7 @@ def test_subscriptions_that_give_a_message_up_look_at_each_other_once(
 
 
 def test_bytes_in_a_file_that_went_meanwhile_are_counted_nowhere(tmp_path: Path) -> None:
-    """Also when the file is there again, as a listing of a shared volume may have it."""
+    """The rule holds even if the file exists again, as a listing of a shared volume may show."""
     with Index.open(str(tmp_path)) as index:
         state = State(index, b"")
         owner = state.new_owner()

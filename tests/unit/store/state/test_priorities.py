@@ -1,4 +1,4 @@
-"""Pages by priority: whatever happened to a message since it came, it is found under its priority, in its order."""
+"""Pages by priority: a message is found under its priority, in order, whatever happened to it since it was stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts for which user: in the index, in open transactions, and between the store and whoever hands over."""
+"""Bytes counted for each user: in the index, in open transactions, and between the store and the sender."""
 
 # proves: another-counts-for-the-user, moved-message-keeps-its-user, prepared-messages-count, removal-finds-its-user
 # proves: who-ended-counts-until-reclaimed

@@ -65,7 +65,7 @@ def with_messages(held: Held) -> Held:
 
 
 def taken_exactly(store: ForeignStore) -> Taken:
-    """What is held is what the model says, and the journal alone says it, too."""
+    """Check that the content is that of the model, also by the journal alone."""
     taken = take_over(store.directory)
     assert with_messages(taken.held) == store.deliverable()
     assert alone(store.directory) == taken.held
@@ -437,7 +437,8 @@ class Killed:
 
 
 def test_nobody_believes_what_a_take_over_that_was_killed_leaves(tmp_path: Path) -> None:
-    """Its temporary index knows what is not in the journal yet: a neighbour that began with it would never say it."""
+    """The temporary index contains facts that are not in the journal yet: a neighbour that began with it would never
+    write them."""
     store, _ = with_a_collected_commit(tmp_path)
     directory = str(store.directory)
     disk = Killed()

@@ -11,7 +11,7 @@ FILE = 1 << 64
 
 
 def moved(present: list[int | None]) -> int:
-    """How many messages get another key, or their first; the keys are checked on the way."""
+    """Return how many messages get another key, or their first; check the keys on the way."""
     taken = {key for key in present if key is not None}
     keys = ordered_keys(present, taken)
     assert keys == sorted(set(keys)), "ascending, each once"

@@ -1,4 +1,4 @@
-"""A copy of a journal, whatever happens to its files meanwhile, and what is refused."""
+"""Copy of a journal, whatever happens to its files meanwhile, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker sees an index that has other messages than the journal, whatever the index counts."""
+"""The checker detects an index that has other messages than the journal, whatever the index counts."""
 
 # proves: one-too-many-is-found
 
@@ -22,7 +22,7 @@ def adding(term: Term) -> AddMessage:
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_message_that_an_index_has_and_does_not_count_is_found(unchecked: str, which: int) -> None:
-    """Its removal named another place in the order."""
+    """The removal of the message named another place in the order."""
     with Term(unchecked) as term:
         added = [term.do(adding(term)) for _ in range(2)]
         id, place = added[which].message.message_id, added[which].order_key + 1

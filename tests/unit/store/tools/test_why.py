@@ -1,4 +1,4 @@
-"""Why a journal file is there: every holder is named with its figures, and every byte is somebody's."""
+"""Reasons for a journal file: every holder is named with its figures, and every byte has an owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a message was delivered is in its record from then on, for the next master, at its place in the order."""
+"""Delivery counts are in the record of a message from then on, for the next master, at its place in the order."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def test_a_rotation_seals_the_file_and_tells_of_the_header(master: Callable[...,
 
 
 class Waiting(SharedVolume):
-    """Nobody confirms anything until it is told to; then everything."""
+    """Authority that confirms nothing until the test says so; then everything."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()

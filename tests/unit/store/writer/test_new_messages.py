@@ -50,7 +50,7 @@ def message_of(
     *,
     id: str | None = None,
 ) -> AddMessage:
-    """What a client sends as its message ``number``, or sends again."""
+    """Return the message ``number`` as a client sends or resends it."""
     name = client_message_id(producer, number) if id is None else id
     message = Message(destination, name, b"x", BodyKind.BYTES, persistent=True, timestamp=1)
     payload = encode_add(message, encode_message(message), transaction)
@@ -156,7 +156,7 @@ def is_duplicate(term: Term, number: int, producer: str = "p") -> bool:
 
 
 def is_queued(term: QueuedTerm, number: int, producer: str = "p") -> bool:
-    """Whether a message goes through the queue when it is open, as it soon is."""
+    """Return whether a message uses the queue once the queue is open."""
     term.wait_open()
     before = term.served
     assert not is_duplicate(term, number, producer)
@@ -364,8 +364,8 @@ def test_a_copy_whose_queue_has_it_still_is_a_duplicate_where_the_audit_forgot_i
 
 
 class History:
-    """What a few clients do, the same for each term that is asked to do it: messages with numbers that mostly grow,
-    sent again, sent twice at once, by two connections of one producer, together, prepared; and consumed."""
+    """Actions of a few clients, the same for each term: messages with numbers that mostly grow, resent, sent twice at
+    once, by two connections of one producer, together, prepared; and consumed."""
 
     def __init__(self, seed: int, term: Term) -> None:
         self._chance = random.Random(seed)
@@ -440,7 +440,7 @@ class History:
         self._awaited = []
 
     def ids(self) -> dict[str, list[str]]:
-        """What each queue holds."""
+        """Return the ids in each queue."""
         found = {}
         for queue in (Q, OTHER_QUEUE):
             page = self.term.page(self.term.store.queue(queue), count=10_000)

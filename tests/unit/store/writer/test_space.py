@@ -33,7 +33,7 @@ BLOCK = 4096
 
 
 class Volumes:
-    """What a disk says of its volumes: bytes free by path. The first part of a path is its volume."""
+    """Free bytes of volumes, by path. The first part of a path is its volume."""
 
     def __init__(self, **free: int) -> None:
         self.free = free
@@ -62,7 +62,8 @@ class Clock:
 
 def space_of(volumes: Volumes, reserve: int = 64 * MIB, *directories: str) -> tuple[Space, Clock]:
     clock = Clock()
-    made = Space(directories or ("/a/data",), reserve, volumes, clock=clock, now=lambda: clock.now + 1_000_000)  # type: ignore[arg-type]
+    # type: ignore[arg-type]
+    made = Space(directories or ("/a/data",), reserve, volumes, clock=clock, now=lambda: clock.now + 1_000_000)
     return made, clock
 
 
@@ -153,7 +154,7 @@ def test_a_journal_file_that_found_no_room_refuses_producers_until_one_was_made(
 
 
 def test_a_failure_that_is_not_repeated_is_over() -> None:
-    """Acknowledgements filled the file, the rotation made the next one by itself, and nobody prepares another yet."""
+    """Acknowledgements filled the file, the rotation made the next one itself, and no other one is being prepared."""
     space, clock = space_of(Volumes(a=1 << 40))
     space.note_prepared(OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)))
     let_pass(space, clock, FAILURE_SECONDS_MAX - 1)
@@ -244,7 +245,7 @@ def test_a_file_system_that_counts_no_blocks_is_not_taken_for_full() -> None:
 
 
 def test_less_is_on_its_way_when_little_is_free() -> None:
-    """What was handed over before the disk ran short is still written: it must fit the reserve."""
+    """Operations handed over before the disk ran short are still written: they must fit into the reserve."""
     volumes = Volumes(a=1 << 40)
     space, clock = space_of(volumes)
     assert space.in_flight_max(32 * MIB) == 32 * MIB
@@ -366,7 +367,8 @@ class Bounded(Volume):
 
 
 def test_a_compaction_on_a_volume_that_is_nearly_full_leaves_half_of_what_is_free(tmp_path: Path) -> None:
-    """What it copies is there twice until it is done: so it does a part, and when that has given room, the next."""
+    """Copied records exist twice until the compaction is done: so it does a part, and when that has freed space, the
+    next one."""
     settings = replace(RECLAIMING, cleanup_interval=0.05, disk_reserve=128 * KIB)
     with Term(str(tmp_path), settings=settings) as term:
         added = files_full(term, 60)

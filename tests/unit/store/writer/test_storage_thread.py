@@ -1,4 +1,4 @@
-"""What the storage thread asks before anything is said, and what it makes of the answer."""
+"""Checks of the storage thread before it reports, and its reaction to their results."""
 
 # proves: journal-end
 
@@ -30,7 +30,7 @@ ASLEEP = replace(SMALL, fence_check_interval=3600.0)
 
 
 class Overtaken(Standby):
-    """It falls asleep when it has begun its epoch, and a successor comes before it serves."""
+    """Promotion that is suspended when it has begun its epoch; a successor comes before it serves."""
 
     def promote(self, **options: Any) -> Store:
         store = super().promote(**options)
@@ -155,7 +155,7 @@ def is_locked(index: str) -> bool:
 
 
 def test_it_lets_go_of_everything_when_it_wakes_up(tmp_path: Path) -> None:
-    """Else each such demotion costs the process one more index directory, until it ends."""
+    """Otherwise each such demotion costs the process one more index directory, until it ends."""
     disk = HangingDisk()
     term = Term(str(tmp_path), "a", disk=disk)
     term.add_durably(3)

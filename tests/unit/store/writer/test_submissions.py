@@ -351,7 +351,7 @@ def test_a_turn_that_cannot_be_handed_over_ends_the_store(directory: str) -> Non
 
 
 def wait_written(term: QueuedTerm) -> None:
-    """One batch more is durable; the loop has not seen it yet."""
+    """Wait until one more batch is durable; the loop has not seen it yet."""
     term.add()
     term.end_turn()
     assert select.select([term.submissions.queue.fileno()], [], [], 30.0)[0]

@@ -138,7 +138,7 @@ def test_events_come_as_they_happen(broker: BrokerProcess, operator: Operator) -
 
 
 def test_streams_without_a_login_leave_some_for_others(broker: BrokerProcess, operator: Operator) -> None:
-    """This broker has no users: everybody is a viewer."""
+    """The broker has no users, so every caller is a viewer."""
     stranger = Operator(broker, "").headers
     statuses = []
     with contextlib.ExitStack() as streams:

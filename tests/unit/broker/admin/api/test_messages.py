@@ -1,4 +1,4 @@
-"""What operators do to messages, by the API, with a real broker, its store and STOMP clients."""
+"""Operators' actions on messages, by the API, with a real broker, its store and STOMP clients."""
 
 # proves: copies-that-move-have-ids-of-their-own, kept-copies-say-that-they-are, what-is-moved-is-compared
 

@@ -1,4 +1,4 @@
-"""What operators paused stays paused over terms; and backups by the API."""
+"""Paused queues stay paused over terms; backups by the API."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def queue(name: str) -> Destination:
 
 
 class Terms:
-    """One term after the other on the same store."""
+    """Terms one after the other on the same store."""
 
     def __init__(self) -> None:
         self.store = MemoryStore(asyncio.get_running_loop().call_soon)

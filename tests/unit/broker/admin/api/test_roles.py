@@ -1,4 +1,4 @@
-"""Who may what by the API, with users and rights, with sessions, and without."""
+"""Permissions of callers of the API: with users and rights, with sessions, and without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One message as the API shows it: its JSON is bounded whatever the client sent."""
+"""One message in the API: its JSON is bounded whatever the client sent."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from tandemmq.broker.admin.api.shown_messages import (
     whole,
 )
 from tandemmq.broker.engine.dead_letters import CAUSE_PROPERTY
+from tandemmq.broker.protocols.encoded import NATIVE
 from tandemmq.store.records.frames import frame_of, open_message
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tests.support.broker.amqp_wire import value
 
 QUEUE = Destination(DestinationKind.QUEUE, "orders")
 ESCAPES = "\x01" * TEXT_CHARACTERS_MAX
@@ -41,6 +43,17 @@ MESSAGES: dict[str, Callable[[], Message]] = {
     "a long text of another script": lambda: message("日本語".encode() * BODY_BYTES_MAX),
     "long bytes": lambda: message(b"\xff" * (3 * BODY_BYTES_MAX), BodyKind.BYTES),
 }
+
+
+@pytest.mark.parametrize("is_opened", [False, True])
+def test_an_encoded_message_of_amqp_is_shown_decoded(is_opened: bool) -> None:
+    made = message(value("tëxt"), BodyKind.BYTES, properties={NATIVE: True, "a": "b"})
+    shown = open_message(frame_of(made)) if is_opened else made
+    read = whole(shown)
+    assert (read["body"], read["body_kind"], read["size"]) == ("tëxt", "text", shown.size)
+    assert read["properties"] == {"a": "b", "JMS_AMQP_ORIGINAL_ENCODING": 5}
+    assert in_list(shown, 1)["preview"] == "tëxt"
+    assert whole(message(value(5), BodyKind.BYTES, properties={NATIVE: True}))["body_kind"] == "bytes"
 
 
 @pytest.mark.parametrize("is_opened", [False, True])

@@ -1,4 +1,4 @@
-"""How many tasks may run."""
+"""Limits of the number of running tasks."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def messages(count: int, kind: str | None = None, first: int = 1) -> list[Messag
 
 
 def not_wanted(queue: Queue) -> int:
-    """How many messages none of the present consumers takes."""
+    """Return the number of messages that none of the present consumers takes."""
     assert queue.assignment is not None
     return queue.skipped.count + len(queue.assignment.unwanted) + len(queue.assignment.stuck)
 
@@ -279,7 +279,7 @@ def test_many_in_lanes_stay_there_when_the_selectors_go(monkeypatch: pytest.Monk
 
 
 def test_nothing_overtakes_what_waits_for_its_lane(monkeypatch: pytest.MonkeyPatch, harness: StoredQueue) -> None:
-    """What a group's owner has waits elsewhere, and is not asked about again."""
+    """The messages of a group's owner wait elsewhere, and are not tested again."""
     one = harness.open("one", 0, selector=Colour("red"))
     harness.send(message("m1", "red"), message("m2", "red"), message("m3", "red", group_id="g"))
     assert harness.out() == []

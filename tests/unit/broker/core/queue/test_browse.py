@@ -27,7 +27,7 @@ class Harness(StoredQueue):
         return at_once(self.queue.browse(browser, Pace()))
 
     def show(self, browse: Browse) -> list[str]:
-        """Until nothing moves."""
+        """Show messages until nothing moves."""
         shown: list[str] = []
         while True:
             at_once(browse.search(Pace()))

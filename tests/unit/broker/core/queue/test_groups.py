@@ -126,7 +126,7 @@ def test_the_map_is_bounded_by_what_is_in_use(steps: list[tuple[int, bool]]) -> 
 
 
 def test_a_group_that_was_closed_goes_to_who_is_idle(harness: Harness) -> None:
-    """As in ActiveMQ, where consumers take turns."""
+    """The rule is ActiveMQ's: its consumers take turns."""
     harness.open("one")
     harness.send_to("g")
     assert {who for who, _ in harness.out()} == {"one"}

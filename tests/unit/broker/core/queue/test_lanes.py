@@ -1,4 +1,4 @@
-"""Where the messages of a queue wait: in lanes, in runs that came back, in runs that were passed over."""
+"""Lanes in which messages of a queue wait, runs of returned messages, and skipped runs."""
 
 from __future__ import annotations
 

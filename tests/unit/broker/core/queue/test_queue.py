@@ -1,4 +1,4 @@
-"""What a queue promises in single steps; see test_queue_model for all at once."""
+"""Promises of a queue in single steps; test_queue_model tests all together."""
 
 from __future__ import annotations
 

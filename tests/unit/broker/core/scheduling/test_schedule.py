@@ -1,4 +1,4 @@
-"""When scheduled messages are due, and which minutes a cron entry names."""
+"""Due times of scheduled messages, and the minutes that a cron entry names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def schedule(**properties: Any) -> Schedule:
 
 
 def occurrences(which: Schedule, *, late: int = 0, limit: int = 20) -> list[int]:
-    """When it is sent, in milliseconds from now, by a scheduler that is always ``late``."""
+    """Return when the message is sent, in milliseconds from now, by a scheduler that is always ``late``."""
     due, left = which.first(NOW, UTC), which.repeat
     found = []
     while len(found) < limit:

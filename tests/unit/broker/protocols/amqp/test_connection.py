@@ -1,5 +1,7 @@
 """A connection of AMQP: headers, SASL, open and close, sessions, and the errors that end them."""
 
+# proves: amqp-certificate-is-its-own-user
+
 from __future__ import annotations
 
 import logging

@@ -1,5 +1,7 @@
 """Messages of AMQP and of the broker: what becomes of each section, both ways (docs/formats/amqp.md)."""
 
+# proves: amqp-ids-of-clients-are-no-keys
+
 from __future__ import annotations
 
 from typing import Any
@@ -9,26 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandemmq.broker.core.commands import Undeliverable
+from tandemmq.broker.core.selector import compile_selector
 from tandemmq.broker.protocols.amqp import schema
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import DECODE_ERROR, AmqpError
-from tandemmq.broker.protocols.amqp.incoming import (
-    MAP_BYTES_MAX,
-    MESSAGE_FORMAT,
-    MESSAGE_ID,
-    NATIVE,
-    ORIGINAL_ENCODING,
-    Incoming,
-)
+from tandemmq.broker.protocols.amqp.incoming import MESSAGE_FORMAT, Incoming
 from tandemmq.broker.protocols.amqp.outgoing import TakesLong, encode
 from tandemmq.broker.protocols.amqp.sections import SECTIONS_MAX
 from tandemmq.broker.protocols.amqp.types import Array, Described, Symbol, Timestamp, UByte, UInt, ULong, UShort, Uuid
-from tandemmq.broker.protocols.mqtt.messages import payload_of
-from tandemmq.broker.protocols.stomp.destinations import write_destination
-from tandemmq.broker.protocols.stomp.dialects import V12
-from tandemmq.broker.protocols.stomp.messages import encode as encode_stomp
+from tandemmq.broker.protocols.encoded import NATIVE
+from tandemmq.store.records.altered import EXPIRATION_PROPERTY, altered
 from tandemmq.store.records.frames import open_message
-from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message, PropertyValue
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.properties import Byte, Char, Float, Long, Short, decode_properties, encode_properties
 from tests.support.broker.amqp_wire import header, section, sections_of, value
@@ -58,9 +52,9 @@ def properties(**fields: Any) -> bytes:
 
 def sent(message: Message) -> dict[int, Any]:
     """The sections that an AMQP client gets, also after a restart."""
-    found = sections_of(given_out(message))
-    assert found == sections_of(given_out(through_the_store(message)))
-    return found
+    found = given_out(message)
+    assert found == given_out(through_the_store(message))
+    return sections_of(found)
 
 
 # ---- the envelope
@@ -78,6 +72,8 @@ def test_a_header_is_mapped() -> None:
 def test_properties_are_mapped_and_come_back() -> None:
     found = {
         "message_id": "id-1",
+        "user_id": b"me",
+        "to": "elsewhere",
         "subject": "kind",
         "reply_to": "topic://back",
         "correlation_id": ULong(7),
@@ -89,37 +85,69 @@ def test_properties_are_mapped_and_come_back() -> None:
         "group_sequence": UInt(0xFFFFFFFF),
         "reply_to_group_id": "h",
     }
-    message = taken(properties(**found) + section(DATA, b"{}"))
+    encoded = properties(**found) + section(DATA, b"{}")
+    message = taken(encoded)
     assert (message.type, message.group_id, message.group_sequence) == ("kind", "g", -1)
     assert message.reply_to == Destination(DestinationKind.TOPIC, "back")
     assert (message.correlation_id, message.timestamp, message.expiration) == ("AMQP_ULONG:7", NOW - 5, NOW + 5_000)
-    assert message.message_id == "ID:a-1-1:-1:1:1"
-    assert (message.body, message.body_kind) == (b"{}", BodyKind.TEXT)
-    again = sent(message)
-    assert again[DATA] == b"{}"
-    listed = again[0x73]
-    assert listed == [
-        *("id-1", None, "queue://orders", "kind", "topic://back", 7, "application/json", "gzip"),
-        *(NOW + 5_000, NOW - 5, "g", 0xFFFFFFFF, "h"),
-    ]
-    assert again[0x70] == [None, None, 5_000]
+    assert (message.message_id, message.text_view, message.user_id) == ("ID:a-1-1:-1:1:1", "id-1", None)
+    assert message.properties == {
+        "JMS_AMQP_PROPERTIES": True,
+        "JMS_AMQP_ContentType": "application/json",
+        "JMS_AMQP_ContentEncoding": "gzip",
+        "JMS_AMQP_ReplyToGroupID": "h",
+        NATIVE: True,
+    }
+    assert (message.body, message.body_kind) == (encoded, BodyKind.BYTES)
+    assert given_out(message) == given_out(through_the_store(message)) == header(ttl=5_000) + encoded
 
 
-@pytest.mark.parametrize("id", ["x", "", "ID:a", "AMQP_UUID:x", "AMQP_ULONG:z", ULong(1 << 63), UUID, b"\0\xff", b""])
-def test_ids_keep_their_type(id: Any) -> None:
-    message = taken(properties(message_id=id, correlation_id=id) + value("x"))
-    listed = sent(message)[0x73]
+@pytest.mark.parametrize(
+    ("id", "text"),
+    [
+        ("x", "x"),
+        ("", ""),
+        ("ID:a", "ID:a"),
+        ("AMQP_UUID:x", "AMQP_STRING:AMQP_UUID:x"),
+        (ULong(1 << 63), "AMQP_ULONG:9223372036854775808"),
+        (UUID, "AMQP_UUID:00010203-0405-0607-0809-0a0b0c0d0e0f"),
+        (b"\0\xff", "AMQP_BINARY:00FF"),
+        (b"", "AMQP_BINARY:"),
+    ],
+)
+def test_ids_are_texts_that_keep_their_type(id: Any, text: str) -> None:
+    message = through_the_store(taken(properties(message_id=id, correlation_id=id) + value("x")))
+    assert (message.text_view, message.correlation_id) == (text, text)
+    mapped = Message(QUEUE, "ID:a:1:1:1", b"", correlation_id=text)  # as the transformer jms stores it
+    mapped.text_view = text
+    listed = sent(mapped)[0x73]
     assert (listed[0], listed[5]) == (id, id)
     assert (type(listed[0]), type(listed[5])) == (type(id), type(id))
+
+
+@pytest.mark.parametrize("text", ["AMQP_ULONG:z", "AMQP_UUID:1", "AMQP_BINARY:x"])
+def test_a_text_of_no_id_is_a_string(text: str) -> None:
+    mapped = Message(QUEUE, "ID:a:1:1:1", b"")
+    mapped.text_view = text
+    assert sent(mapped)[0x73][0] == text
 
 
 def test_equal_message_ids_are_two_messages() -> None:
     encoded = properties(message_id="same") + value("x")
     one = Incoming(encoded, NOW).message(QUEUE, "ID:a:-1:1:1", 0)
     two = Incoming(encoded, NOW).message(QUEUE, "ID:a:-1:1:2", 0)
-    assert one.message_id != two.message_id
-    assert one.properties is not None
-    assert one.properties[MESSAGE_ID] == "same"
+    assert (one.message_id, two.message_id) == ("ID:a:-1:1:1", "ID:a:-1:1:2")
+    assert one.text_view == two.text_view == "same"
+    assert [through_the_store(each).message_id for each in (one, two)] == [one.message_id, two.message_id]
+
+
+@pytest.mark.parametrize(
+    ("text", "matches"), [("JMSMessageID = 'ID:7'", True), ("JMSMessageID = '7'", False), ("a = 'b'", True)]
+)
+def test_selectors_see_what_jms_clients_see(text: str, matches: bool) -> None:
+    message = taken(properties(message_id="7") + section(0x74, {"a": "b"}) + value("x"))
+    assert compile_selector(text).matches(message) is matches
+    assert compile_selector(text).matches(through_the_store(message)) is matches
 
 
 def test_values_get_a_type_of_java() -> None:
@@ -138,24 +166,37 @@ def test_values_get_a_type_of_java() -> None:
         **{name: named[name] for name in ("null", "boolean", "byte", "short", "int", "long")},
         **{name: named[name] for name in ("float", "double", "char")},
         "string": "s", "symbol": "y", "ubyte": 127, "ubyte2": 128, "ushort": 9, "ushort2": 0xFFFF, "uint": 9,
-        "uint2": 0xFFFFFFFF, "ulong": 9, "ulong2": -1, "binary": "a\\x5C\\xFF",
+        "uint2": 0xFFFFFFFF, "ulong": 9, "ulong2": -1, "binary": "a\\x5c\\xff",
     }  # fmt: skip
     assert [type(found[name]) for name in ("ubyte", "ubyte2", "ushort", "ushort2", "uint", "uint2", "ulong")] == [
         *(Byte, Short, Short, int, int, Long, Long)
     ]
-    assert NATIVE not in message.properties
-    assert sent(message)[0x74] == found
 
 
-def test_annotations_and_footers_come_back() -> None:
-    annotations = {Symbol("x-opt-jms-msg-type"): Byte(7), Symbol("x-a"): "b"}
-    message = taken(
-        section(0x71, {Symbol("hop"): 1}) + section(0x72, annotations) + value("x") + section(0x78, {Symbol("f"): 1})
-    )
-    again = sent(message)
-    assert 0x71 not in again
-    assert again[0x72] == {**annotations, "x-opt-jms-dest": 0}
-    assert again[0x78] == {"f": 1}
+def test_annotations_and_footers_are_properties() -> None:
+    rest = section(0x72, {Symbol("x-opt-jms-msg-type"): Byte(7), Symbol("x-a"): "b"})
+    rest += value("x") + section(0x78, {Symbol("f"): UInt(1)})
+    message = taken(section(0x71, {Symbol("hop"): 1}) + rest)
+    assert message.properties == {
+        "JMS_AMQP_MA_x-opt-jms-msg-type": 7,
+        "JMS_AMQP_MA_x-a": "b",
+        "JMS_AMQP_FT_f": 1,
+        NATIVE: True,
+    }
+    assert given_out(message) == rest
+
+
+def test_a_message_that_activemq_mapped_gets_its_sections_back() -> None:
+    named: dict[str, PropertyValue] = {
+        "JMS_AMQP_MA_x-a": "b", "JMS_AMQP_FT_f": 1, "a": "b", "JMS_AMQP_HEADER": True, "JMS_AMQP_PROPERTIES": True,
+        "JMS_AMQP_FirstAcquirer": False, "JMS_AMQP_ContentType": "text/plain", "JMS_AMQP_ContentEncoding": "gzip",
+        "JMS_AMQP_ReplyToGroupID": "h",
+    }  # fmt: skip
+    again = sent(Message(QUEUE, "ID:a:1:1:1", b"x", properties=named))
+    assert again[0x70] == [None, None, None, False]
+    assert again[0x72] == {"x-a": "b", "x-opt-jms-dest": 0, "x-opt-jms-msg-type": 3}
+    assert again[0x73] == ["ID:a:1:1:1", None, "queue://orders", *[None] * 3, "text/plain", "gzip", *[None] * 4, "h"]
+    assert (again[0x74], again[0x78]) == ({"a": "b"}, {"f": 1})
 
 
 def test_a_message_format_comes_back() -> None:
@@ -168,6 +209,7 @@ def test_a_message_format_comes_back() -> None:
 @pytest.mark.parametrize(
     ("annotations", "delay"),
     [
+        ({"x-opt-delivery-delay": None}, None),
         ({"x-opt-delivery-delay": Long(700)}, 700),
         ({"x-opt-delivery-delay": UInt(700)}, 700),
         ({"x-opt-delivery-delay": Long(0)}, None),
@@ -187,19 +229,47 @@ def test_a_delivery_is_delayed(annotations: dict[str, Any], delay: int | None) -
 
 
 def test_a_delivery_is_repeated() -> None:
-    annotations = {"x-opt-delivery-repeat": UInt(3), "x-opt-delivery-period": 50, "x-opt-delivery-cron": "* * * * *"}
+    annotations = {
+        "x-opt-delivery-repeat": UInt(3),
+        "x-opt-delivery-period": UInt(500),
+        "x-opt-delivery-cron": "* * * * *",
+    }
     message = taken(section(0x72, {Symbol(name): each for name, each in annotations.items()}) + value("x"))
-    found = {name: each for name, each in (message.properties or {}).items() if name.startswith("AMQ_SCHEDULED_")}
-    assert found == {"AMQ_SCHEDULED_REPEAT": 3, "AMQ_SCHEDULED_PERIOD": 50, "AMQ_SCHEDULED_CRON": "* * * * *"}
-    assert [type(each) for each in found.values()] == [int, Long, str]  # as ActiveMQ stores them
-
-
-def test_a_long_binary_property_stays_encoded() -> None:
-    fits, long = (section(0x74, {"p": bytes(count)}) + value("x") for count in (4_096, 4_097))
-    assert (taken(fits).properties or {})["p"] == "\\x00" * 4_096
-    message = taken(long)
     assert message.properties is not None
-    assert (message.properties.get("p"), message.properties[NATIVE], message.body) == (None, True, long)
+    found = {name: each for name, each in message.properties.items() if name.startswith("AMQ_SCHEDULED_")}
+    assert found == {"AMQ_SCHEDULED_REPEAT": 3, "AMQ_SCHEDULED_PERIOD": 500, "AMQ_SCHEDULED_CRON": "* * * * *"}
+    assert (type(found["AMQ_SCHEDULED_REPEAT"]), type(found["AMQ_SCHEDULED_PERIOD"])) == (int, Long)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("x-opt-delivery-delay", True),
+        ("x-opt-delivery-time", "soon"),
+        ("x-opt-delivery-cron", 5),
+        ("x-opt-delivery-repeat", []),
+    ],
+)
+def test_an_annotation_of_another_type_is_refused(name: str, given: Any) -> None:
+    with pytest.raises(AmqpError) as caught:
+        taken(section(0x72, {Symbol(name): given}) + value("x"))
+    assert caught.value.condition == DECODE_ERROR
+
+
+@pytest.mark.parametrize("annotation", [{"x-opt-delivery-repeat": Long(0)}, {"x-opt-delivery-repeat": Long(1 << 31)}])
+def test_a_repetition_out_of_range_is_none(annotation: dict[str, Any]) -> None:
+    message = taken(section(0x72, {Symbol(name): each for name, each in annotation.items()}) + value("x"))
+    assert "AMQ_SCHEDULED_REPEAT" not in (message.properties or {})
+
+
+def test_a_value_without_a_type_of_java_is_for_amqp_clients() -> None:
+    named = {"u": UUID, "t": Timestamp(5), "n": 1, "a": Array((1,)), "long": bytes(4_097), "JMSXGroupID": "g",
+             "JMS_AMQP_NATIVE": False, "x" * 70_000: 1}  # fmt: skip
+    encoded = section(0x72, {ULong(5): 1, Symbol("a"): Array((1,))}) + section(0x74, named) + value("x")
+    message = taken(encoded)
+    assert message.properties == {"u": "00010203-0405-0607-0809-0a0b0c0d0e0f", "t": 5, "n": 1, NATIVE: True}
+    assert message.group_id is None
+    assert given_out(message) == given_out(through_the_store(message)) == encoded
 
 
 @pytest.mark.parametrize(
@@ -215,88 +285,77 @@ def test_a_section_without_a_value_is_damaged(encoded: bytes) -> None:
 
 
 @pytest.mark.parametrize(("priority", "given"), [(-1, 0), (300, 255)])
-@pytest.mark.parametrize("is_native", [True, False])
-def test_a_priority_of_another_protocol_fits(priority: int, given: int, is_native: bool) -> None:
-    native = {NATIVE: True} if is_native else {}
-    message = Message(QUEUE, "ID:x", value("x"), BodyKind.BYTES, properties=native, priority=priority)
+def test_a_priority_of_another_protocol_fits(priority: int, given: int) -> None:
+    message = Message(QUEUE, "ID:x", b"x", BodyKind.BYTES, priority=priority)
     assert sections_of(given_out(message))[0x70][1] == given
 
 
-# ---- bodies
+def test_a_priority_stays_that_of_the_header() -> None:
+    """ActiveMQ's transformer raw does not read it."""
+    encoded = header(durable=True, priority=7) + value("x")
+    message = Message(QUEUE, "ID:x", encoded, BodyKind.BYTES, properties={NATIVE: True}, persistent=True)
+    assert given_out(message) == encoded
 
 
-@pytest.mark.parametrize(
-    ("body", "content_type", "kind", "stored", "encoding"),
-    [
-        (b"", None, BodyKind.BYTES, b"", 1),
-        (b"", "text/plain", BodyKind.TEXT, b"", 1),
-        (b"", "image/png", BodyKind.NONE, b"", 1),
-        (section(DATA, b"\xff"), None, BodyKind.BYTES, b"\xff", 2),
-        (section(DATA, b"a"), "text/plain; charset=UTF-8", BodyKind.TEXT, b"a", 2),
-        (section(DATA, b"a"), "application/x+xml", BodyKind.TEXT, b"a", 2),
-        (section(DATA, b"a"), "text/plain; charset=latin-1", BodyKind.BYTES, b"a", 2),
-        (section(DATA, b"\xff"), "text/plain", BodyKind.BYTES, b"\xff", 2),
-        (section(DATA, b"\xac\xed"), "application/x-java-serialized-object", BodyKind.OBJECT, b"\xac\xed", 2),
-        (value(None), None, BodyKind.TEXT, b"", 4),
-        (value("ä"), None, BodyKind.TEXT, "ä".encode(), 5),
-        (value("a" * 300), None, BodyKind.TEXT, b"a" * 300, 5),
-        (value(b"\0" * 300), None, BodyKind.BYTES, b"\0" * 300, 6),
-        (value({"a": 1, "b": b"x"}), None, BodyKind.MAP, encode_properties({"a": 1, "b": b"x"}), 7),
-    ],
-)
-def test_a_body_is_mapped_and_comes_back(
-    body: bytes, content_type: str | None, kind: BodyKind, stored: bytes, encoding: int
-) -> None:
-    message = taken((properties(content_type=Symbol(content_type)) if content_type else b"") + body)
-    assert (message.body_kind, message.body) == (kind, stored)
-    assert message.properties is not None
-    assert message.properties[ORIGINAL_ENCODING] == encoding
-    assert type(message.properties[ORIGINAL_ENCODING]) is Short
-    again = sent(message)
-    kept = sections_of(body)
-    assert {code: each for code, each in again.items() if code >= DATA} == kept
+# ---- byte for byte
 
 
-@pytest.mark.parametrize(
-    "encoded",
-    [
-        section(DATA, b"a") + section(DATA, b"b"),
-        section(SEQUENCE, [1]) + section(SEQUENCE, [2]),
-        value([1, "a"]),
-        value(UUID),
-        value(Described(ULong(99), Described(Symbol("deep"), "x"))),
-        value({1: 2}),
-        value({"a": [1]}),
-        value({"k": "x" * MAP_BYTES_MAX}),
-        value(Array((1, 2))),
-        section(0x74, {"u": UUID}) + value("x"),
-        section(0x74, {"t": Timestamp(5)}) + value("x"),
-        section(0x74, {"JMSXGroupID": "g"}) + value("x"),
-        section(0x74, {"JMS_AMQP_NATIVE": True}) + value("x"),
-        section(0x72, {Symbol("a"): Array((1,))}) + value("x"),
-        section(0x72, {ULong(5): 1}) + value("x"),
-        properties(user_id=b"me") + value("x"),
-    ],
-)
-def test_what_jms_would_lose_stays_as_it_came(encoded: bytes) -> None:
-    message = taken(header(durable=True, priority=200) + encoded)
-    assert message.properties is not None
-    assert (message.properties[NATIVE], message.body_kind) == (True, BodyKind.BYTES)
-    assert (message.persistent, message.priority) == (True, 9)
+BODIES = [
+    b"",
+    section(DATA, b"a") + section(DATA, b"b"),
+    section(SEQUENCE, [1]) + section(SEQUENCE, [2]),
+    value([1, "a"]),
+    value(UUID),
+    value(Described(ULong(99), Described(Symbol("deep"), "x"))),
+    value({1: 2}),
+    value({UInt(1): [Array((1, 2))]}),
+    value("x" * 300),
+    bytes.fromhex("00800000000000000077b10000000178"),  # wider encodings than needed
+]
+ENVELOPES = [
+    b"",
+    header(),
+    header(durable=False, priority=4),
+    bytes.fromhex("005370d00000000a00000005425004404243"),  # all fields, all with their defaults
+    header(durable=True, priority=200),
+    section(0x72, {}) + properties(message_id=UUID, user_id=b"me", to="a") + section(0x74, {"u": UUID}),
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("envelope", ENVELOPES)
+def test_a_message_arrives_byte_for_byte(envelope: bytes, body: bytes) -> None:
+    encoded = envelope + body + section(0x78, {Symbol("f"): b"sum"})
+    message = taken(encoded)
     for each in (message, through_the_store(message)):
-        whole = given_out(each)
-        assert whole.endswith(encoded)
-        assert sections_of(whole)[0x70] == [True, 200]
-        again = sections_of(given_out(each, 2))
-        assert again[0x70] == [True, 200, None, None, 2]
+        assert given_out(each) == encoded
+        again = given_out(each, 2)
+        assert again.endswith(body + section(0x78, {Symbol("f"): b"sum"}))
+        assert sections_of(again)[0x70][4] == 2
 
 
-def test_selectors_see_what_stays_as_it_came() -> None:
-    message = taken(section(0x74, {"u": UUID, "t": Timestamp(5), "n": 1, "a": Array((1,))}) + value("x"))
-    assert message.properties is not None
-    found = {name: message.properties.get(name) for name in "utna"}
-    assert found == {"u": "00010203-0405-0607-0809-0a0b0c0d0e0f", "t": 5, "n": 1, "a": None}
-    assert message.properties[NATIVE] is True
+def test_a_header_that_is_not_true_any_more_is_replaced() -> None:
+    encoded = header(durable=True, priority=200, ttl=5_000, first_acquirer=True, delivery_count=3) + value("x")
+    message = taken(encoded)
+    assert given_out(message, 3) == encoded
+    changed = altered(message, persistent=False, expiration=NOW + 90)
+    assert given_out(changed) == header(durable=False, priority=200, ttl=90, first_acquirer=True) + value("x")
+    late = b"".join(encode(message, 3, NOW + 9_000, 1 << 20, is_quick=True)[0])
+    assert sections_of(late)[0x70][2] == 1
+
+
+@pytest.mark.parametrize("ttl", [None, 5_000])
+def test_a_dead_letter_does_not_expire(ttl: int | None) -> None:
+    named = {"message_id": "i", "creation_time": Timestamp(NOW)}
+    start = header(durable=True, ttl=ttl)
+    message = taken(start + properties(absolute_expiry_time=Timestamp(NOW + 5_000), **named) + value("x"))
+    added: dict[str, PropertyValue] = {EXPIRATION_PROPERTY: Long(message.expiration)}
+    letter = altered(through_the_store(message), expiration=0, properties_added=added)
+    assert given_out(letter) == header(durable=True) + properties(**named) + value("x")
+    if ttl is not None:  # also if an operator sends it again
+        again = altered(letter, properties_removed=(EXPIRATION_PROPERTY,))
+        assert given_out(again) == given_out(letter)
+    assert given_out(altered(taken(value("x")), properties_added=added)) == value("x")
 
 
 def test_a_message_without_header_gets_one_when_it_needs_it() -> None:
@@ -347,16 +406,6 @@ def test_bodies_of_other_protocols(kind: BodyKind, body: bytes, code: int | None
     assert found[0x72]["x-opt-jms-msg-type"] == type
     if kind is BodyKind.OBJECT:
         assert found[0x73][6] == "application/x-java-serialized-object"
-
-
-def test_other_protocols_get_the_text_and_the_properties() -> None:
-    named = {"a": "b", "n": UInt(7)}
-    for message in (taken(section(0x74, named) + value("text")), taken(section(0x74, named) + section(DATA, b"text"))):
-        stored = through_the_store(message)
-        head, body = encode_stomp(stored, V12, None, write_destination, inflated_bytes_max=1 << 20)
-        assert body == b"text"
-        assert {b"a:b", b"n:7", b"destination:/queue/orders"} <= set(head.splitlines())
-        assert payload_of(stored, 1 << 20, is_quick=True) == b"text"
 
 
 @pytest.mark.parametrize(

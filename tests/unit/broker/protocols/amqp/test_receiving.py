@@ -139,6 +139,16 @@ def test_an_echo_is_answered(come: Make, five: None) -> None:
     assert (flow.handle, flow.link_credit) == (0, links.CREDIT)
 
 
+@pytest.mark.parametrize("credit", [0, 3, UINT_MAX])
+def test_a_client_that_counts_more_deliveries_than_there_were_has_the_credit_that_it_names(
+    come: Make, five: None, credit: int
+) -> None:
+    wire = come()
+    wire.receiver()
+    assert len(received(wire.flow(1, credit, delivery_count=UINT_MAX // 4, echo=True))) == min(credit, 5)
+    assert not wire.is_closed
+
+
 def test_an_echo_is_answered_behind_the_attach(come: Make) -> None:
     wire = come()
     attach = schema.Attach(name="r", handle=1, role=True, source=schema.Source(address="q"), target=schema.Target())

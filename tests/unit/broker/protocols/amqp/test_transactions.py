@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -362,9 +363,7 @@ def test_a_refused_message_fails_the_commit(
     assert texts(harness) == []
 
 
-def test_a_message_that_the_broker_refuses_fails_the_commit(
-    make_harness: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_that_the_broker_refuses_fails_the_commit(make_harness: Callable[..., Harness]) -> None:
     harness = make_harness(transaction_operations_max=2)
     wire = Controller(harness)
     wire.connect()
@@ -571,6 +570,22 @@ def test_deliveries_of_a_failed_commit_come_again(harness: Harness, wire: Contro
     assert texts(harness) == ["0", "2", "3", "4"]
 
 
+def test_a_transaction_that_failed_keeps_its_deliveries_until_its_end(
+    harness: Harness, wire: Controller, five: None
+) -> None:
+    wire.receiver(credit=4)
+    id = wire.declare()
+    wire.retire(id, 0, Accepted())
+    wire.send_in(id, b"damaged")
+    assert not wire.retire(id, 1, Accepted())
+    assert len(wire.retire(id, 2, Accepted(), settled=False)) == 1
+    assert texts(harness) == ["4"]
+    assert wire.discharge(id).error.condition == ROLLED_BACK
+    assert stored(harness) == [("0", 1), ("1", 1), ("4", 0)]
+    wire.dispose(2, Released(), last=3)
+    assert stored(harness) == [("0", 1), ("1", 1), ("2", 0), ("3", 0), ("4", 0)]
+
+
 def test_a_topic_delivers_again_after_a_rollback(harness: Harness, wire: Controller) -> None:
     wire.receiver("topic://prices", credit=9)
     other = harness.client().subscribe("other", PRICES, AckMode.CLIENT)
@@ -604,6 +619,25 @@ def test_the_outcomes_of_a_transaction_are_limited(harness: Harness, wire: Contr
         wire.retire(id, given, Released(), last=given + count - 1)
         given += count
     assert wire.discharge(id).error.condition == ROLLED_BACK
+    assert {redeliveries for _, redeliveries in stored(harness)} == {1}
+
+
+def test_many_unsettled_deliveries_come_back_in_little_time(harness: Harness, wire: Controller) -> None:
+    harness.client().store(*range(2_000))
+    wire.receiver()
+    wire.receiver("other", handle=2)
+    seen = 0
+    while seen < 2_000:
+        seen += len(wire.flow(RECEIVER, 1_000, delivery_count=seen, next_incoming_id=seen))
+    id = wire.declare()
+    for first in range(0, 2_000, 2):  # each one is a run of its own
+        wire.retire(id, first, Released(), settled=False)
+    before = time.process_time()
+    wire.roll_back(id)
+    assert time.process_time() - before < 0.5
+    wire.dispose(0, Accepted(), last=1_999)
+    wire.say(Detach(RECEIVER, True))
+    assert texts(harness) == []
 
 
 def test_acquisition_in_a_transaction_is_refused(wire: Controller) -> None:

@@ -46,7 +46,7 @@ def test_a_client_comes_and_goes(make, hooks, version, pieces):
 
 @pytest.mark.parametrize(("limit", "told"), [(5000, 5000), (1 << 40, 5 + (1 << 28) - 1)])
 def test_connack_says_what_the_broker_takes(make, limit, told):
-    """As far as a packet has room to be longer."""
+    """CONNACK is as long as the packet's size permits."""
     wire = make(limits=MqttLimits(packet_bytes_max=limit, receive_maximum=17, topic_alias_maximum=3))
 
     said = wire.connect().properties

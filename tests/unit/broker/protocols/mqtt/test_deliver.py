@@ -1,4 +1,4 @@
-"""What clients get: QoS, packet ids, limits, sessions that go on, and what MQTT has no word for."""
+"""Deliveries to clients: QoS, packet ids, limits, resumed sessions, and messages that MQTT cannot express."""
 
 # proves: id-of-a-lost-message-is-released, id-of-another-is-not-given, message-ends-with-its-release
 # proves: begun-message-does-not-expire, one-pubrec-counts, qos-as-it-was-begun, release-waits-for-its-record
@@ -383,7 +383,7 @@ def test_a_message_that_expired_while_it_waited_is_left_out(come, writer, harnes
 
 
 def test_what_a_client_says_behind_room_for_an_expired_message_is_answered_at_once(make, writer, harness):
-    """Its turn ends early with what the session wants for the expired one, and another one follows."""
+    """The client's turn ends early with the packet for the expired message, and another turn follows."""
     wire = make()
     wire.connect(receive_maximum=1)
     wire.subscribe("t", qos=1)
@@ -539,7 +539,8 @@ def test_a_wildcard_at_the_beginning_means_no_topics_of_the_broker(come, harness
 
 @pytest.mark.parametrize("expires", [True, False])
 def test_a_message_of_qos_2_that_comes_to_nothing_has_its_packet_id_released(lasting, writer, harness, expires):
-    """It expires, or its subscription ended. The client may have it, and would take the next one of that id for it."""
+    """The message expires, or its subscription ended. The client may have it, and would treat the next message with
+    that id as the same one."""
     wire = lasting(to="t", qos=2)
     writer.publish("t", "x", qos=2, id=1, message_expiry=5)
     (message,) = wire.heard()
@@ -584,7 +585,7 @@ def test_a_lower_qos_does_not_hold_for_what_was_begun(lasting, writer):
 
 
 def test_a_full_store_can_be_emptied_by_clients(lasting, writer, harness):
-    """What a session keeps of its deliveries waits for no room."""
+    """The records of deliveries of a session never wait for room."""
     wire = lasting(to="t", qos=2)
     wire.vanish()
     send(writer, "t", *"abc", qos=2)

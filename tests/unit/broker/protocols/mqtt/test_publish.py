@@ -1,4 +1,4 @@
-"""What clients publish: QoS 0 to 2, packet ids, aliases, limits, and what is refused."""
+"""Messages from clients: QoS 0 to 2, packet ids, aliases, limits, and refusals."""
 
 # proves: packet-id-with-its-message, newest-record-counts, pubrec-after-the-store
 # proves: refused-packet-id-is-free, repeated-publish-waits-for-the-store
@@ -224,7 +224,7 @@ def test_an_alias_for_a_topic_that_can_be_none_is_not_kept(come):
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("clean", [True, False])
 def test_topics_that_begin_with_a_dollar_lead_nowhere(come, reader, version, qos, clean):
-    """As in ActiveMQ. What is answered is answered as usual."""
+    """As in ActiveMQ. Such packets are answered as usual."""
     wire = come(clean=clean, version=version)
     heard = wire.publish("$SYS/x", "x", qos=qos)
     if qos == 2:
@@ -269,7 +269,7 @@ def test_what_is_retained_is_sent_to_its_topic_and_kept_at_once(come, harness, r
 
 
 def test_a_retained_message_that_has_no_room_is_only_sent(come, hooks, harness, reader):
-    """What it was to replace is no longer true."""
+    """The replaced message is removed, because it is outdated."""
     hooks.has_room = False
     wire = come()
     assert types(wire.publish("t", "x", qos=1, retain=True)) == ["PUBACK"]

@@ -354,7 +354,8 @@ def test_very_many_filters_of_one_packet_give_their_commands_in_turns(come, writ
 
 
 class SomeRights(OpenAccess):
-    """Everybody is who he says; each may use what begins with his name, and all may use "shared"."""
+    """Access in which each client is the user that it names: each may use names that begin with its own, and all may
+    use "shared"."""
 
     has_rights = True
 
@@ -618,7 +619,7 @@ def test_a_subscription_that_is_made_again_as_it_is_costs_no_record(lasting, hoo
 
 
 def test_an_unfinished_retained_message_that_a_former_version_sent_is_released(lasting, hooks, harness):
-    """Its record does not say which message it was (docs/formats/mqtt-sessions.md)."""
+    """The record does not contain the message's id (docs/formats/mqtt-sessions.md)."""
     hooks.messages = [retained("t", "x", 2)]
     wire = lasting()
     (message,) = _messages(wire.subscribe("t", qos=2))
@@ -832,7 +833,7 @@ def test_what_was_begun_is_sent_to_its_end_though_its_subscription_is_over(lasti
 
 
 def test_a_long_message_is_not_stored_twice_for_who_shares(lasting, writer, harness):
-    """It is delivered again to another: what is kept for a client in a full store is small."""
+    """The message is delivered to another client: only small records are written for a client in a full store."""
     members = _share_of_two(lasting)
     writer.publish("t", "x" * (OWN_BYTES_MAX + 1), qos=2)
     ((taker, other),) = ((a, b) for a, b in (members, members[::-1]) if a.heard())

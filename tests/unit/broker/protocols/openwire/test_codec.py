@@ -298,7 +298,7 @@ I32 = st.integers(-(1 << 31), (1 << 31) - 1)
 
 
 def interpreted(frame: bytes) -> Command | None:
-    """What the interpreter alone makes of a stored frame."""
+    """Return the result of the interpreter alone for a stored frame."""
     wire = WireFormat()
     wire.is_stored_form = False
     try:

@@ -1,4 +1,4 @@
-"""What an OpenWire client's commands ask of the broker, and what is refused to whom."""
+"""Operations that an OpenWire client's commands request, and refusals."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ TEMP_QUEUE = Destination(DestinationKind.TEMP_QUEUE, f"{CONNECTION}:1")
 
 
 def only(peer: Peer, command: schema.Command, kind: type = Command) -> Any:
-    """The one thing that ``command`` asks for; whoever waits for it is the command's sender."""
+    """Return the one operation that ``command`` requests; the sender of the command waits for it."""
     asked = one(kind, peer.say(command))
     assert command_id_of(asked.receipt) == (command.command_id if command.response_required else None)
     return asked
 
 
 def refusal(peer: Peer, command: schema.Command, kind: ErrorKind, *, is_fatal: bool = False) -> ClientError:
-    """Why ``command`` is refused, to whoever waits for it."""
+    """Return the reason why ``command`` is refused, as its sender gets it."""
     failure = one(ProtocolFailure, peer.say(command))
     error = failure.error
     assert (error.kind, error.is_fatal) == (kind, is_fatal)

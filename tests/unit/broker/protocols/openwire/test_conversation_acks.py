@@ -46,7 +46,7 @@ def holding(count: int, *, is_restored: bool = False, **options: Any) -> tuple[P
 
 
 def unmatched(peer: Peer, command: schema.MessageAck) -> str:
-    """Why an acknowledgement is refused; the connection stays."""
+    """Return the reason why an acknowledgement is refused; the connection stays."""
     failure = one(ProtocolFailure, peer.say(command))
     assert not failure.error.is_fatal
     assert failure.error.kind is ErrorKind.GENERAL
@@ -59,7 +59,7 @@ def only(peer: Peer, command: schema.Command, kind: type = Command) -> Any:
 
 
 def is_passed_over(peer: Peer, command: schema.MessageAck) -> bool:
-    """Whether nothing comes of it but an answer to who waits for one, from the session or the engine."""
+    """Return whether the only effect is an answer to a waiting sender, by the session or the engine."""
     command.response_required = True
     asked = peer.say(command)
     if asked:

@@ -1,4 +1,4 @@
-"""What comes with every message is read without the interpreter, and means what the interpreter makes of it."""
+"""Commands of every message are read without the interpreter, with the same result."""
 
 from __future__ import annotations
 

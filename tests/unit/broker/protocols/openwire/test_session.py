@@ -96,7 +96,8 @@ def test_the_lower_version_is_spoken(theirs: int, agreed: int) -> None:
 
 
 def test_a_connection_without_greeting_is_no_connection() -> None:
-    """One that greeted is: a failover client's backup transport greets and waits (openwire.md 16.5)."""
+    """A connection that sent its greeting counts: a failover client's backup transport greets and waits (openwire.md
+    16.5)."""
     peer, spare = Peer(), Peer()
     spare.shake_hands()
     assert (peer.session.is_connected, spare.session.is_connected) == (False, True)
@@ -275,7 +276,7 @@ def test_a_message_that_is_longer_than_its_consumer_takes_is_given_up(version: i
 
 
 def test_a_pull_goes_on_behind_a_message_that_is_too_long() -> None:
-    """Its client waits until the broker answers it: without end, unless there is another message."""
+    """The client waits without a limit until the broker answers, with another message or with the end."""
     peer = Peer()
     peer.connect(max_frame_size=1_000)
     peer.open(prefetch_size=0)
@@ -521,7 +522,7 @@ def test_what_another_protocol_sent_is_shown_and_acknowledged_like_all_others() 
 
 
 def firsts(peer: Peer, *messages: Message) -> list[bool]:
-    """Which of the messages are called the first of their group."""
+    """Return the messages that are marked as the first of their group."""
     for tag, message in enumerate(messages, 1):
         peer.deliver(tag, message)
     found = []
@@ -577,7 +578,7 @@ def test_a_delivery_that_openwire_has_no_room_for_is_given_up() -> None:
     assert peer.session.take() == b""
     command = one(GiveUp, peer.say(schema.KeepAliveInfo()))
     assert (command.id, command.first, command.tag) == ("1:1", 1, 1)
-    assert "no room" in command.cause
+    assert "cannot express" in command.cause
 
 
 def test_a_pull_that_found_nothing_and_a_browser_that_saw_all_are_told_so() -> None:
@@ -647,7 +648,7 @@ def test_a_message_has_an_id_of_its_own_producer(id: MessageId) -> None:
 
 
 def test_no_producer_has_the_session_of_a_broker() -> None:
-    """Its ids would not be looked for among those that came before."""
+    """The ids of such a producer would not be compared with earlier ones."""
     peer = connected()
     failure = one(ProtocolFailure, peer.say(schema.ProducerInfo(9, True, ProducerId(CONNECTION, 1, -1), QUEUE)))
     assert failure.error.kind is ErrorKind.SECURITY
@@ -739,7 +740,7 @@ def test_a_message_of_very_many_properties_is_refused_alone(
 
 
 def test_text_of_pairs_in_properties_is_bounded() -> None:
-    """Which is not what ``encode_properties`` makes of texts: Java's modified UTF-8."""
+    """The encoding is Java's modified UTF-8, unlike that of ``encode_properties``."""
     peer = opened()
     message = text(1, is_awaited=True)
     pairs = encode_modified("\U0001f600" * (PAIRS_MAX + 1))

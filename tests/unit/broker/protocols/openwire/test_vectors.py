@@ -113,7 +113,7 @@ def test_a_message_of_any_form_becomes_the_frame_that_the_store_keeps() -> None:
 
 
 def differences(expected: dict[str, Any], actual: Any, vector: Vector) -> list[str]:
-    """What of a description does not hold. Fields that the vector's version does not have are passed over."""
+    """Return the parts of a description that differ. Fields that the vector's version does not have are skipped."""
     fields = {field.name for field in DESCRIPTIONS[number_of(actual)].fields_in(vector.version)}
     wrong = []
     for name, value in expected.items():

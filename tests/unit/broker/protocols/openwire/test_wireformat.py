@@ -1,4 +1,4 @@
-"""What two peers agree on, and the frames that are cut out of a stream."""
+"""Terms of two peers, and frames out of a stream."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_a_frame_beyond_the_limit_is_passed_over_and_its_head_is_given(size: int
 
 @pytest.mark.parametrize("behind", [b"", framed(b"y" * 50_000)[:6_000], framed(b"z" * 300_000)[:100_000]])
 def test_a_chunk_of_which_little_is_kept_is_let_go(behind: bytes) -> None:
-    """What is kept is what counts (pending_bytes)."""
+    """Only the kept bytes count (pending_bytes)."""
     cutter = FrameCutter(200_000)
     cutter.passes_over = True
     chunk = framed(b"x" * 120_000) + behind

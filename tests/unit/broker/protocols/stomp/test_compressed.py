@@ -106,7 +106,7 @@ def test_many_properties_are_read_beside_the_loop(is_more: bool) -> None:
 
 
 def test_lists_and_maps_in_properties_are_texts_as_java_prints_them() -> None:
-    """They ended the connection of each consumer of STOMP, one after the other."""
+    """Former fault: such properties ended the connection of one STOMP consumer after the other."""
     properties = {"list": [1, None, "a", [True]], "map": {"a": 1.0, "b": {}}, "none": None}
     headers, _ = client_of().sees(sent(schema.ActiveMQMessage, b"", is_compressed=False, properties=properties))
     assert headers["list"] == "[1, null, a, [true]]"

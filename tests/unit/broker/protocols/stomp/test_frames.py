@@ -175,7 +175,7 @@ _header_text = {
 @pytest.mark.parametrize("dialect", [V10, V11, V12], ids=lambda dialect: dialect.version)
 @given(data=st.data(), fillers=st.integers(0, 6), cuts=st.lists(st.integers(0, 70_000), max_size=6).map(sorted))
 def test_any_headers_survive_the_wire(dialect: Dialect, data: st.DataObject, fillers: int, cuts: list[int]) -> None:
-    """Also between lines so long that the head is read in pieces."""
+    """The test includes lines so long that the head is read in pieces."""
     headers = data.draw(_header_text[dialect.version])
     long = {f"long-{number}": "\\:\u20ac"[number % 3] * 3_000 for number in range(fillers)}
     if dialect is V10:

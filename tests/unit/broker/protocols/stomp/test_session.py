@@ -59,7 +59,7 @@ def connected_session(version: str = "1.2") -> StompSession:
 
 
 def frames_of(session: StompSession) -> list[tuple[str, dict[str, str], bytes]]:
-    """What the session wrote, read as a client of its version would."""
+    """Return the frames that the session wrote, read by a client of its version."""
     parser = FrameParser(Limits())
     parser.dialect = {"1.0": V10, "1.1": V11, "1.2": V12}[session.version]
     parser.feed(session.take().replace(b"MESSAGE\n", b"SEND\n").replace(b"ERROR\n", b"SEND\n"))
@@ -109,7 +109,7 @@ def subscribe(*headers: str, to: str = "/queue/a") -> bytes:
 
 
 def transformed(form: str, body: bytes, **properties: str) -> Message:
-    """What stays a text."""
+    """Return bodies that stay texts."""
     return sent(body, properties={"transformation": form, **properties})
 
 
@@ -155,7 +155,7 @@ GRANTED = Subscribe(
     prefetch=1,
 )
 JSON = b'{"map":{"entry":{"string":"n","int":3}}}'
-NO_MAP = {"transformation-error": "an object with the one name 'map' is expected"}
+NO_MAP = {"transformation-error": "an object with only the name 'map' is expected"}
 SAMPLES: list[tuple[str, tuple[str, ...], bytes, object]] = [
     ("a text", ALL, send(body=b"hi"), Send(sent(b"hi"))),
     ("bytes, when content-length is given", ALL, send("content-length:3", body=b"h\0i"), Send(sent(b"h\0i", BYTES))),
@@ -491,7 +491,7 @@ class TestConnect:
         assert (session.send_interval_ms, session.receive_interval_ms) == intervals
 
     def test_frames_may_follow_connect_at_once(self) -> None:
-        """They are understood when it is known who that is."""
+        """The frames are interpreted when the user is known."""
         session = new_session()
         one(Connect, session.receive(b"CONNECT\naccept-version:1.2\n\n\0SEND\ndestination:/queue/a\\cb\n\n\0"))
         assert session.has_more
@@ -520,7 +520,7 @@ class TestConnect:
     @pytest.mark.parametrize(
         ("data", "message"),
         [
-            (b"SEND\ndestination:/queue/a\n\n\0", "SEND came before CONNECT"),
+            (b"SEND\ndestination:/queue/a\n\n\0", "SEND was sent before CONNECT"),
             (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n\0", "Unknown STOMP command: 'GET / HTTP/1.1'"),
             (
                 b"CONNECT\naccept-version:3.0\n\n\0",

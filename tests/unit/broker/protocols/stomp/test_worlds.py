@@ -1,4 +1,4 @@
-"""What STOMP and JMS clients see of each other: temporary destinations, maps, browsers, numbers."""
+"""Exchange between STOMP and JMS clients: temporary destinations, maps, browsers, numbers."""
 
 from __future__ import annotations
 

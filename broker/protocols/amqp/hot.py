@@ -1,0 +1,306 @@
+"""The composite types of each message in their usual forms, without the table of schema.py. Pure.
+
+    transfer      00 53 14 c0 size count  handle delivery-id delivery-tag message-format settled more ...
+    disposition   00 53 15 c0 size count  role first last settled accepted ...
+    header        00 53 70 c0 size count  durable priority ttl first-acquirer delivery-count
+    properties    00 53 73 c0 size count  message-id user-id to subject reply-to correlation-id ...
+
+Promises: what is read here is what ``codec.py`` reads. Anything unusual, or damaged, gives None: then codec.py reads
+it, or says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+from tandemmq.broker.protocols.amqp.schema import ACCEPTED, Disposition, Header, Properties, Transfer
+from tandemmq.broker.protocols.amqp.types import Timestamp
+
+_TRANSFER: Final = b"\0\x53\x14\xc0"
+_DISPOSITION: Final = b"\0\x53\x15\xc0"
+_START: Final = 6  # of the first field, behind size and count
+_NULL: Final = 0x40
+_TRUE: Final = 0x41
+_FALSE: Final = 0x42
+_ZERO: Final = 0x43
+_SMALL: Final = 0x52
+_UINT: Final = 0x70
+_EMPTY_LIST: Final = 0x45
+_UBYTE: Final = 0x50
+_TIME: Final = 0x83
+_BINARY: Final = 0xA0
+_TEXT: Final = 0xA1
+_SYMBOL: Final = 0xA3
+_LIST: Final = 0xC0
+_ACCEPTED_STATES: Final = (b"\0\x53\x24\x45", b"\0\x53\x24\xc0\x01\0")
+_TAG_BYTES_MAX: Final = 32
+
+
+def _flag(code: int) -> int:
+    """Return 1 for true, 0 for false and null, -1 for anything else."""
+    if code == _TRUE:
+        return 1
+    return 0 if code in (_FALSE, _NULL) else -1
+
+
+def _uint(data: bytes, at: int) -> int:
+    """Return the uint at this place; -1: there is none."""
+    code = data[at]
+    if code == _SMALL:
+        return data[at + 1]
+    if code == _ZERO:
+        return 0
+    if code == _UINT:
+        return data[at + 1] << 24 | data[at + 2] << 16 | data[at + 3] << 8 | data[at + 4]
+    return -1
+
+
+def _behind(data: bytes, at: int) -> int:
+    """Return the place behind the uint at this place."""
+    code = data[at]
+    return at + (2 if code == _SMALL else 5 if code == _UINT else 1)
+
+
+def read_transfer(data: bytes) -> tuple[Transfer, int] | None:
+    """Return a transfer that begins a delivery, without a state, and the place of its payload."""
+    if not data.startswith(_TRANSFER):
+        return None
+    try:
+        stop = _START - 1 + data[4]
+        fields = data[5]
+        if fields < 5 or stop > len(data):
+            return None
+        handle = _uint(data, _START)
+        at = _behind(data, _START)
+        delivery_id = _uint(data, at)
+        at = _behind(data, at)
+        size = data[at + 1]
+        if handle < 0 or delivery_id < 0 or data[at] != _BINARY or size > _TAG_BYTES_MAX:
+            return None
+        tag = data[at + 2 : at + 2 + size]
+        at += 2 + size
+        message_format = _uint(data, at)
+        at = _behind(data, at)
+        settled = data[at]
+        more = resume = aborted = batchable = 0
+        at += 1
+        if fields > 5:
+            more = _flag(data[at])
+            at += 1
+        if (fields > 6 and data[at] != _NULL) or (fields > 7 and data[at + 1] != _NULL):
+            return None  # it has a mode or a state
+        at += min(max(fields - 6, 0), 2)
+        if fields > 8:
+            resume = _flag(data[at])
+            at += 1
+        if fields > 9:
+            aborted = _flag(data[at])
+            at += 1
+        if fields > 10:
+            batchable = _flag(data[at])
+            at += 1
+    except IndexError:
+        return None
+    if message_format < 0 or _flag(settled) < 0 or more < 0 or resume or aborted or batchable < 0:
+        return None
+    if at != stop or fields > 11:
+        return None
+    found = Transfer(
+        handle, delivery_id, tag, message_format, None if settled == _NULL else settled == _TRUE, more == 1
+    )
+    found.batchable = batchable == 1
+    return found, at
+
+
+def read_disposition(data: bytes) -> Disposition | None:
+    """Return a disposition of a receiver that accepts."""
+    if not data.startswith(_DISPOSITION):
+        return None
+    try:
+        stop = _START - 1 + data[4]
+        if stop != len(data) or not 5 <= data[5] <= 6 or data[_START] != _TRUE:
+            return None
+        first = last = _uint(data, _START + 1)
+        at = _behind(data, _START + 1)
+        is_single = data[at] == _NULL
+        if is_single:
+            at += 1
+        else:
+            last = _uint(data, at)
+            at = _behind(data, at)
+        settled = _flag(data[at])
+        if first < 0 or last < 0 or settled < 0:
+            return None
+        at += 1
+        state = _ACCEPTED_STATES[0] if data[at + 3] == _ACCEPTED_STATES[0][3] else _ACCEPTED_STATES[1]
+        if not data.startswith(state, at):
+            return None
+        at += len(state)
+        batchable = 0
+        if data[5] == 6:
+            batchable = _flag(data[at])
+            at += 1
+    except IndexError:
+        return None
+    if at != stop or batchable < 0:
+        return None
+    return Disposition(True, first, None if is_single else last, settled == 1, ACCEPTED, batchable == 1)
+
+
+# ---- sections of a message: each from the place of its list, at ``at``, to ``stop``
+
+_UINTS: Final = bytes((_ZERO, _SMALL, _UINT))
+_HEADER: Final = b"\0\x53\x70\xc0"
+_NO_DELIVERIES: Final = bytes((_NULL, _ZERO))
+_SMALL_ULONG: Final = 0x53
+_BEFORE_ANNOTATIONS: Final = 0x71  # the header and the delivery annotations have codes up to this
+_DEFAULT_PRIORITY: Final = 4
+_PRIORITY_MAX: Final = 9
+# For each field of the properties, the constructors of its usual forms.
+_USUAL: Final = (
+    bytes((_TEXT,)), bytes((_BINARY,)), *[bytes((_TEXT,))] * 4, *[bytes((_SYMBOL,))] * 2, *[bytes((_TIME,))] * 2,
+    bytes((_TEXT,)), _UINTS, bytes((_TEXT,)),
+)  # fmt: skip
+
+
+def read_header(data: bytes, at: int, stop: int) -> Header | None:
+    """Return the header."""
+    try:
+        if data[at] == _EMPTY_LIST and at + 1 == stop:
+            return Header()
+        if data[at] != _LIST or at + 2 + data[at + 1] != stop:
+            return None
+        left = data[at + 2]
+        at += 3
+        found = Header()
+        if left > 0 and data[at] != _NULL:
+            found.durable = data[at] == _TRUE
+            if _flag(data[at]) < 0:
+                return None
+        at += left > 0
+        if left > 1:
+            if data[at] == _UBYTE:
+                found.priority = data[at + 1]
+                at += 1
+            elif data[at] != _NULL:
+                return None
+            at += 1
+        if left > 2:
+            if data[at] != _NULL:
+                found.ttl = _uint(data, at)
+                if found.ttl < 0:
+                    return None
+            at = _behind(data, at)
+        if left > 3:
+            if data[at] != _NULL:
+                found.first_acquirer = data[at] == _TRUE
+                if _flag(data[at]) < 0:
+                    return None
+            at += 1
+        if left > 4:
+            if data[at] != _NULL:
+                found.delivery_count = _uint(data, at)
+                if found.delivery_count < 0:
+                    return None
+            at = _behind(data, at)
+    except IndexError:
+        return None
+    return found if at == stop and left <= 5 else None
+
+
+def has_header(message: bytes, durable: bool, priority: int) -> bool:
+    """Return whether an encoded message begins with a header that says this, and nothing of a time to live or of
+    earlier deliveries; or with no header, if that says the same. Delivery annotations must not follow."""
+    is_durable, known, at = False, _DEFAULT_PRIORITY, 0
+    try:
+        if message.startswith(_HEADER):
+            at = 5 + message[4]
+            fields = message[5]
+            place = _START
+            if fields > 0:
+                is_durable = message[place] == _TRUE
+                if _flag(message[place]) < 0:
+                    return False
+                place += 1
+            if fields > 1:
+                if message[place] == _UBYTE:
+                    known = min(message[place + 1], _PRIORITY_MAX)
+                    place += 1
+                elif message[place] != _NULL:
+                    return False
+                place += 1
+            if fields > 2 and message[place] != _NULL:
+                return False
+            place += fields > 2
+            if fields > 3 and _flag(message[place]) < 0:
+                return False
+            place += fields > 3
+            if fields > 4 and message[place] not in _NO_DELIVERIES:
+                return False
+            place += fields > 4
+            if place != at or fields > 5:
+                return False
+        if message[at] or message[at + 1] != _SMALL_ULONG or message[at + 2] <= _BEFORE_ANNOTATIONS:
+            return False
+    except IndexError:
+        return False
+    return is_durable is durable and known == priority
+
+
+def read_properties(data: bytes, at: int, stop: int) -> Properties | None:
+    """Return the properties."""
+    values: list[Any] = []
+    try:
+        if data[at] == _EMPTY_LIST and at + 1 == stop:
+            return Properties()
+        if data[at] != _LIST or at + 2 + data[at + 1] != stop or data[at + 2] > len(_USUAL):
+            return None
+        count = data[at + 2]
+        at += 3
+        for usual in _USUAL[:count]:
+            code = data[at]
+            if code == _NULL:
+                values.append(None)
+                at += 1
+            elif code not in usual:
+                return None
+            elif code >= _BINARY:
+                start = at + 2
+                at = start + data[at + 1]
+                content = data[start:at]
+                values.append(content if code == _BINARY else content.decode("ascii" if code == _SYMBOL else "utf-8"))
+            elif code == _TIME:
+                values.append(Timestamp(int.from_bytes(data[at + 1 : at + 9], "big", signed=True)))
+                at += 9
+            else:
+                values.append(_uint(data, at))
+                at = _behind(data, at)
+    except (IndexError, UnicodeDecodeError):
+        return None
+    return Properties(*values) if at == stop else None
+
+
+# ---- writing
+
+_FRAME: Final = struct.Struct(">IBBH4sBB")  # the head of a frame, and what begins its performative
+_TRANSFER_FIELDS: Final = struct.Struct(">BIBIBBQBB")
+_DISPOSITION_FIELDS: Final = struct.Struct(">BBIBIB4s")
+#: Bytes before the payload of ``transfer_head``.
+TRANSFER_HEAD_BYTES: Final = _FRAME.size + _TRANSFER_FIELDS.size
+
+
+def transfer_head(channel: int, handle: int, delivery_id: int, tag: int, settled: bool, payload_bytes: int) -> bytes:
+    """Return the bytes before the payload of a frame with a whole delivery, of message-format 0. ``tag``: a number of
+    64 bits."""
+    head = _FRAME.pack(TRANSFER_HEAD_BYTES + payload_bytes, 2, 0, channel, _TRANSFER, _TRANSFER_FIELDS.size + 1, 5)
+    return head + _TRANSFER_FIELDS.pack(
+        _UINT, handle, _UINT, delivery_id, _BINARY, 8, tag, _ZERO, _TRUE if settled else _FALSE
+    )
+
+
+def accepted(channel: int, first: int, last: int) -> bytes:
+    """Return the frame that settles deliveries of the client as accepted."""
+    size = _DISPOSITION_FIELDS.size
+    head = _FRAME.pack(_FRAME.size + size, 2, 0, channel, _DISPOSITION, size + 1, 5)
+    return head + _DISPOSITION_FIELDS.pack(_TRUE, _UINT, first, _UINT, last, _TRUE, _ACCEPTED_STATES[0])

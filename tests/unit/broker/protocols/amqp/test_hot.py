@@ -1,0 +1,224 @@
+"""The usual forms of frequent composite types: what hot.py reads and writes is what the table says."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.protocols.amqp import hot
+from tandemmq.broker.protocols.amqp.codec import (
+    composed,
+    read_composite,
+    read_performative,
+    read_section,
+    write_composite,
+)
+from tandemmq.broker.protocols.amqp.errors import AmqpError
+from tandemmq.broker.protocols.amqp.frames import FrameCutter
+from tandemmq.broker.protocols.amqp.schema import (
+    ACCEPTED,
+    UINT_MAX,
+    Accepted,
+    Composite,
+    Disposition,
+    Header,
+    Properties,
+    Rejected,
+    Released,
+    TransactionalState,
+    Transfer,
+)
+from tandemmq.broker.protocols.amqp.types import Described, Reader, Symbol, Timestamp, ULong, Uuid
+from tests.support.prove import FIXED_SEED
+
+MUTATED = 30  # changed copies of each form
+UINTS = (0, 1, 0x52, 255, 256, 0x40414243, UINT_MAX)
+
+
+def transfers() -> Iterator[Transfer]:
+    for number in UINTS:
+        for settled in (None, True, False):
+            yield Transfer(number & 0x3FF, number, b"tag", 0, settled)
+            yield Transfer(3, number, b"", number, settled, True)
+            yield Transfer(3, number, bytes(32), 0, settled, True, 0, None, False, False, True)
+    yield Transfer(1)
+    yield Transfer(1, more=True)
+    yield Transfer(1, 2, b"t", 0, False, state=TransactionalState(b"x"))
+    yield Transfer(1, 2, b"t", 0, False, aborted=True)
+    yield Transfer(1, 2, b"t", 0, False, resume=True)
+    yield Transfer(1, 2, b"t" * 33, 0, False)
+
+
+def dispositions() -> Iterator[Disposition]:
+    for first in UINTS:
+        for last in (None, first, UINT_MAX):
+            for settled in (True, False):
+                yield Disposition(True, first, last, settled, ACCEPTED)
+                yield Disposition(True, first, last, settled, ACCEPTED, True)
+    for state in (None, Released(), Rejected(), TransactionalState(b"x", Accepted())):
+        yield Disposition(True, 1, 2, True, state)
+    yield Disposition(False, 1, 2, True, ACCEPTED)
+
+
+def headers() -> Iterator[Header]:
+    for durable in (None, True, False):
+        for priority in (None, 0, 9, 255):
+            for number in (None, *UINTS):
+                yield Header(durable, priority, number)
+                yield Header(durable, priority, None, durable, number)
+                yield Header(durable, None, number, None, number)
+
+
+def properties() -> Iterator[Properties]:
+    texts: list[Any] = ["", "a", "ü€😀", "x" * 255, "y" * 256]
+    for text in (None, *texts):
+        yield Properties(text, None, text, text, text, text)
+        yield Properties(text, b"user", "to", None, None, text, group_id=text, reply_to_group_id=text)
+    for identity in (ULong(7), Uuid(bytes(16)), b"bytes"):
+        yield Properties(identity, None, "to", correlation_id=identity)
+    for number in (0, 1, -1, 1 << 40):
+        yield Properties(
+            "i",
+            content_type=Symbol("text/plain"),
+            content_encoding="gzip",
+            absolute_expiry_time=Timestamp(number),
+            creation_time=Timestamp(-number),
+            group_sequence=number & UINT_MAX,
+        )
+    yield Properties()
+
+
+FORMS: tuple[Composite, ...] = (*transfers(), *dispositions(), *headers(), *properties())
+
+
+def by_hot(row: type[Composite], data: bytes) -> tuple[Composite, int] | None:
+    """The composite, and where it ends."""
+    if row is Transfer:
+        return hot.read_transfer(data)
+    found: Composite | None
+    if row is Disposition:
+        found = hot.read_disposition(data)
+    else:
+        read = hot.read_header if row is Header else hot.read_properties
+        found = read(data, 3, len(data))
+    return None if found is None else (found, len(data))
+
+
+def by_table(data: bytes) -> tuple[Composite, int]:
+    reader = Reader(data)
+    return read_composite(reader), reader.at
+
+
+@pytest.mark.parametrize("row", [Transfer, Disposition, Header, Properties])
+def test_what_is_read_is_what_the_table_says(row: type[Composite]) -> None:
+    forms = [each for each in FORMS if type(each) is row]
+    read = [by_hot(row, write_composite(each)) for each in forms]
+    for form, found in zip(forms, read, strict=True):
+        if found is not None:
+            assert found == by_table(write_composite(form))
+    assert len([each for each in read if each is not None]) * 2 > len(forms)
+
+
+@pytest.mark.parametrize("row", [Transfer, Disposition, Header, Properties])
+def test_damage_is_never_read_as_something_else(row: type[Composite]) -> None:
+    chance = random.Random(FIXED_SEED)
+    for form in FORMS:
+        if type(form) is not row:
+            continue
+        whole = write_composite(form)
+        for _ in range(MUTATED):
+            data = bytearray(whole)
+            match chance.randrange(3):
+                case 0:
+                    data[chance.randrange(3, len(data))] = chance.randrange(256)
+                case 1:
+                    del data[chance.randrange(3, len(data))]
+                case 2:
+                    data.insert(
+                        chance.randrange(3, len(data) + 1), chance.choice(b"\0\x40\x41\x42\x43\x45\x52\x70\xa0\xc0")
+                    )
+            found = by_hot(row, bytes(data))
+            if found is not None:
+                assert found == by_table(bytes(data)), data.hex()
+
+
+def test_a_frame_cut_at_each_byte_is_no_composite() -> None:
+    for form in (
+        Transfer(1, 2, b"tag", 0, True),
+        Disposition(True, 1, 2, True, ACCEPTED),
+        Header(True),
+        Properties("a"),
+    ):
+        whole = write_composite(form)
+        for stop in range(len(whole)):
+            assert by_hot(type(form), whole[:stop]) is None
+            with pytest.raises(AmqpError):
+                by_table(whole[:stop])
+
+
+def test_the_payload_of_a_transfer_begins_behind_it() -> None:
+    for form in transfers():
+        encoded = write_composite(form)
+        for payload in (b"", b"\x41", b"payload"):
+            found, place = read_performative(encoded + payload)
+            assert (found, place) == by_table(encoded)
+
+
+def test_a_section_is_read_from_its_place() -> None:
+    for form in (*headers(), *properties()):
+        encoded = write_composite(form)
+        data = b"before" + encoded + b"behind"
+        found = read_section(encoded[2], data, 9, 6 + len(encoded))
+        assert found == composed(Described(ULong(encoded[2]), Reader(encoded[3:]).value()))
+
+
+@pytest.mark.parametrize("behind", [b"\0\x53\x73\x45", b"\0\x53\x77\x40", b"\0\x53\x71\xc1\1\0", b"", b"\0\xa3\1x\x40"])
+def test_a_header_that_is_true_is_known(behind: bytes) -> None:
+    plain = (0x72, 0x73, 0x77)
+    for form in (None, *headers()):
+        known = form or Header()
+        priority = 4 if known.priority is None else min(known.priority, 9)
+        encoded = b"" if form is None else write_composite(form)
+        is_true = known.ttl is None and not known.delivery_count and behind[1:2] == b"\x53" and behind[2] in plain
+        is_usual = form != Header()  # an empty list; it is read by the table
+        durable = known.durable is True
+        assert hot.has_header(encoded + behind, durable, priority) is (is_true and is_usual)
+        assert not hot.has_header(encoded + behind, not durable, priority)
+        assert not hot.has_header(encoded + behind, durable, priority + 1)
+
+
+def test_a_damaged_header_is_not_known() -> None:
+    chance = random.Random(FIXED_SEED)
+    body = b"\0\x53\x77\x40"
+    for form in headers():
+        whole = write_composite(form)
+        for _ in range(MUTATED):
+            data = bytearray(whole)
+            data[chance.randrange(3, len(data))] = chance.randrange(256)
+            for durable in (True, False):
+                if hot.has_header(bytes(data) + body, durable, 4):
+                    found, place = by_table(bytes(data) + body)
+                    assert (place, type(found)) == (len(data), Header)
+                    assert isinstance(found, Header)
+                    assert (found.durable is True, found.priority or 4, found.ttl) == (durable, 4, None)
+
+
+@pytest.mark.parametrize("number", UINTS)
+@pytest.mark.parametrize("settled", [True, False])
+def test_frames_are_written_as_the_table_says(number: int, settled: bool) -> None:
+    cutter = FrameCutter(1 << 20)
+    cutter.feed(hot.transfer_head(7, number & 0xFFFF, number, number << 32, settled, 3) + b"abc")
+    cutter.feed(hot.accepted(65_535, number, UINT_MAX))
+    first, second = cutter.next_frame(), cutter.next_frame()
+    assert first is not None
+    assert second is not None
+    tag = (number << 32).to_bytes(8, "big")
+    transfer = Transfer(number & 0xFFFF, number, tag, 0, settled)
+    assert (first.channel, read_performative(first.body)) == (7, (transfer, len(first.body) - 3))
+    assert len(first.body) + 8 == hot.TRANSFER_HEAD_BYTES + 3
+    assert second.channel == 65_535
+    assert by_table(second.body) == (Disposition(True, number, UINT_MAX, True, ACCEPTED), len(second.body))
+    assert cutter.pending_bytes == 0
