@@ -203,6 +203,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
             replaced=("jakarta.jms", "javax.jms"),
         ),
         java("qpid-jms", "2.7.0", "qpid-jms", "QpidJms", scheme="amqp", settings="-Dqpid=2.7.0"),
+        java("qpid-jms-shared", "2.7.0", "qpid-jms", "QpidJmsShared", scheme="amqp", settings="-Dqpid=2.7.0"),
         java(
             "qpid-jms-transacted", "2.7.0", "qpid-jms", "QpidJmsTransacted", scheme="amqp", settings="-Dqpid=2.7.0",
             is_once=False,  # a commit whose answer is lost may hold; tried again, it doubles a message
