@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 
 from tandemmq.broker.core.commands import ClientError, Connect, ErrorKind
 from tandemmq.broker.protocols.amqp import frames, schema
+from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, NOT_ALLOWED, AmqpError, condition_of
-from tandemmq.broker.protocols.amqp.frames import FRAME_BYTES_MIN
+from tandemmq.broker.protocols.amqp.frames import FRAME_BYTES_MIN, FRAME_HEAD_BYTES
 from tandemmq.broker.protocols.amqp.links import UNSETTLED_MAX, Waiting
 from tandemmq.broker.protocols.amqp.schema import Error
 from tandemmq.broker.protocols.amqp.types import Symbol, UInt
@@ -84,13 +85,16 @@ def connect_of(
     )
 
 
-def answer_to(connect: Connect, limits: AmqpLimits) -> schema.Open:
-    """Return the broker's open for a client that it has admitted."""
+def answer_to(connect: Connect, limits: AmqpLimits, frame_bytes_max: int) -> schema.Open:
+    """Return the broker's open for a client that it has admitted. It names the brokers if the client takes a frame of
+    this length."""
     capabilities: tuple[Symbol, ...] = (ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS)
     if connect.client_id is not None:
         capabilities += (SOLE_CONNECTION,)
     brokers = [_broker(each) for each in limits.failover_uris[:BROKERS_MAX]]
-    return _open(limits, capabilities, {_BROKERS: brokers} if brokers else {})
+    opened = _open(limits, capabilities, {_BROKERS: brokers} if brokers else {})
+    is_too_long = FRAME_HEAD_BYTES + len(write_composite(opened)) > frame_bytes_max
+    return _open(limits, capabilities, {}) if is_too_long else opened
 
 
 def refusal(limits: AmqpLimits) -> schema.Open:

@@ -330,7 +330,7 @@ class AmqpSession(AmqpOutput):
         self._state = State.CONNECTED
         self.is_connected = True
         self._cutter.frame_bytes_max = self.limits.frame_bytes_max
-        self._say_open(answer_to(command, self.limits))
+        self._say_open(answer_to(command, self.limits, self.frame_bytes_max))
         self._go_on()
 
     def _say_open(self, opened: schema.Open) -> None:

@@ -60,6 +60,7 @@ WRONG: Final = "wrong"
 DONE: Final[Counter[str]] = Counter()
 
 Step = Callable[[], object]
+Walk = Callable[["Target", random.Random, "Rough"], Step]
 
 
 class Rough(socket.socket):
@@ -118,7 +119,7 @@ class WebSocketed(Rough):
     _received = b""
 
     def shake(self, protocol: str) -> None:
-        self._opcodes = (2,) if protocol == "mqtt" else (1, 2)
+        self._opcodes = (2,) if protocol in BINARY else (1, 2)
         self.say(request(more=f"Sec-WebSocket-Protocol: {protocol}\r\n"))
         head = b""
         while b"\r\n\r\n" not in head:
@@ -249,11 +250,15 @@ def amqp(target: Target, dice: random.Random, rough: Rough) -> Step:
     return AmqpActor(rough, dice, target.login(dice)).act
 
 
+#: Subprotocols that have binary frames alone.
+BINARY: Final[Mapping[str, Walk]] = {"mqtt": mqtt, "amqp": amqp}
+
+
 def websocket(target: Target, dice: random.Random, rough: Rough) -> Step:
     assert isinstance(rough, WebSocketed), "it is opened as one"
-    protocol = dice.choice(("v12.stomp", "v11.stomp", "mqtt", "mqtt"))
+    protocol = dice.choice(("v12.stomp", "v11.stomp", "mqtt", "amqp"))
     rough.shake(protocol)
-    return (mqtt if protocol == "mqtt" else stomp)(target, dice, rough)
+    return BINARY.get(protocol, stomp)(target, dice, rough)
 
 
 #: Values for the paths and keys of API requests.

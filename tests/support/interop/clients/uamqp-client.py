@@ -59,7 +59,9 @@ def receive(*where: str) -> None:
 
 def send(is_over: threading.Event, *where: str) -> None:
     number, is_confirmed = 0, True
-    for client in clients(uamqp.SendClient, *where, msg_timeout=PATIENCE_MS):
+    # By default it requests the mode second, and then does not settle what the broker has accepted.
+    mode = uamqp.constants.ReceiverSettleMode.ReceiveAndDelete
+    for client in clients(uamqp.SendClient, *where, msg_timeout=PATIENCE_MS, receive_settle_mode=mode):
         try:
             while not (is_over.is_set() and is_confirmed):
                 if is_confirmed:

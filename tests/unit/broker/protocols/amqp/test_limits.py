@@ -117,6 +117,16 @@ def test_sessions_and_links_take_memory(make_harness: Callable[..., Harness]) ->
     assert wire.holder.bytes == 0
 
 
+@pytest.mark.parametrize(("frame_bytes_max", "is_named"), [(512, False), (4_096, True)])
+def test_the_list_of_brokers_fits_into_a_frame_of_the_client(make: Make, frame_bytes_max: int, is_named: bool) -> None:
+    uris = [f"amqp://broker-{each}.example.org:5672" for each in range(9)]
+    wire = make(limits=type(LIMITS)("broker", failover_uris=uris))
+    opened = wire.connect(max_frame_size=frame_bytes_max)
+    assert opened.properties is not None
+    assert ("failover-server-list" in opened.properties) is is_named
+    assert wire.begin()
+
+
 # ---- values
 
 
