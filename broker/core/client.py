@@ -135,7 +135,7 @@ class Client:
     is_stand_in: bool = field(default=False, init=False)
     # The client has no socket: the broker acts, or the admin server for one of its users.
     is_inside: bool = field(default=False, init=False)
-    # An operator, connected with the client id of another user: it creates no state under that id (engine.login).
+    # An operator, connected with the client id of another user: it creates no state under that id (id_owners).
     is_guest: bool = field(default=False, init=False)
     # The broker acts later for the user, which has no connection.
     is_acting: bool = field(default=False, init=False)

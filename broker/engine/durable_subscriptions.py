@@ -15,7 +15,7 @@ from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.core.topics.shared import Holding, SharedSubscriber
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
 from tandemmq.broker.engine.dispatch import Dispatcher
-from tandemmq.broker.engine.login import may_use
+from tandemmq.broker.engine.id_owners import may_use
 from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.ports import Callback
 from tandemmq.store.operations import AddSubscription, RemoveOwner

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from tandemmq.broker.core import names
 from tandemmq.broker.core.client import Client, ReceiptDue
-from tandemmq.broker.core.commands import ClientError, ErrorKind, Subscribe, refusal
+from tandemmq.broker.core.commands import ClientError, ErrorKind, FindDurable, Subscribe, refusal
 from tandemmq.broker.core.delivery import Subscription
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.core.topics import shared
 from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.core.topics.shared import CLIENT_ID, Holding, SharedSubscriber
 from tandemmq.broker.engine.durable_subscriptions import DurableSubscriptions
-from tandemmq.broker.engine.login import administers
+from tandemmq.broker.engine.id_owners import administers
 from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.store.operations import RemoveOwner
 from tandemmq.store.records.commands import encode_unsubscribe, subscription_key
@@ -116,6 +116,22 @@ class SharedSubscriptions(Part):
                 f"No durable subscription exists for: {name} of client {client.id}", kind=ErrorKind.DESTINATION
             )
         return durable
+
+    def look_up(self, client: Client, command: FindDurable) -> None:
+        """Fill in the terms of a durable subscription."""
+        kept = self.find(client, command.name, is_global=command.is_global)
+        if isinstance(kept, Holding):
+            self.check_is_holder(client, kept)
+            durable: DurableSubscriber | None = self.share_of(kept)
+        else:
+            self._durables.check_is_its(client, kept)
+            durable = kept
+        found = command.found
+        found.is_shared = isinstance(kept, Holding)
+        if durable is not None:
+            found.destination, found.selector = durable.subscribed, durable.selector_text
+            found.no_local = durable.is_no_local
+        client.send_receipt(command.receipt)
 
     def share_of(self, holding: Holding) -> SharedSubscriber | None:
         """Return the shared subscription of a holding; None: its first consumer is about to make it."""

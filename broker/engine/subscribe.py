@@ -12,15 +12,7 @@ from tandemmq.broker.core import names
 from tandemmq.broker.core.access import Operation, is_admin
 from tandemmq.broker.core.advisor import MessageEvent
 from tandemmq.broker.core.client import UNBOUNDED, Client, Connection, ReceiptDue
-from tandemmq.broker.core.commands import (
-    ClientError,
-    ErrorKind,
-    FindDurable,
-    SetNoLocal,
-    Subscribe,
-    Unsubscribe,
-    refusal,
-)
+from tandemmq.broker.core.commands import ClientError, ErrorKind, SetNoLocal, Subscribe, Unsubscribe, refusal
 from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.delivery import Entry, QueueBase, Selector, Subscription, volatile_entry
 from tandemmq.broker.core.memory import ID_BYTES, NAMED_BYTES, SUBSCRIPTION_BYTES, WORD_BYTES, Kind
@@ -28,7 +20,6 @@ from tandemmq.broker.core.queue.ordering import run_of
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.selector import compile_selector, count_words
 from tandemmq.broker.core.slices import Pace, Work
-from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.core.topics.shared import Holding
 from tandemmq.broker.core.topics.topic import DurableSubscription, TopicSubscription
 from tandemmq.broker.engine.advisories import Advising
@@ -70,6 +61,7 @@ class Subscriber(Part):
         self._durables = DurableSubscriptions(shared, dispatcher)
         self._shares = SharedSubscriptions(shared, self._durables)
         self.end_unused_shares = self._shares.end_all_unused
+        self.find_durable = self._shares.look_up
 
     def subscribe(self, client: Client, command: Subscribe) -> Work[None]:
         """Open a subscription. A new durable one gets messages, and its receipt, once the store has it."""
@@ -409,23 +401,6 @@ class Subscriber(Part):
         yield from self._dispatcher.dispatch_all(left, pace)
         if refused is not None:
             raise refused
-
-    def find_durable(self, client: Client, command: FindDurable) -> None:
-        """Fill in what a durable subscription is about."""
-        held = self._shares.find(client, command.name, is_global=command.is_global)
-        durable: DurableSubscriber | None = None
-        if isinstance(held, Holding):
-            self._shares.check_is_holder(client, held)
-            command.found.is_shared = True
-            durable = self._shares.share_of(held)
-        else:
-            self._durables.check_is_its(client, held)
-            durable = held
-        if durable is not None:
-            found = command.found
-            found.destination, found.selector = durable.subscribed, durable.selector_text
-            found.no_local = durable.is_no_local
-        client.send_receipt(command.receipt)
 
     def _end_durable(self, client: Client, command: Unsubscribe, name: str) -> Work[None]:
         receipt = command.receipt

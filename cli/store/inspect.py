@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from tandemmq.broker.protocols.encoded import decoded, is_encoded
 from tandemmq.cli.output import Column, json_option, print_table, progress, unseen
 from tandemmq.cli.store.directory import DIRECTORY, demand_names, holder_of, journal_file
 from tandemmq.disk import irregular
@@ -170,6 +171,8 @@ def _json_line(seen: Seen, message: Message | None, problem: str | None) -> str:
 
 
 def _message(message: Message) -> dict[str, Any]:
+    if is_encoded(message):
+        message = decoded(message, is_quick=False) or message
     facts: dict[str, Any] = {
         "timestamp": message.timestamp,
         "expiration": message.expiration or None,

@@ -59,6 +59,7 @@ def fingerprint(message: Message) -> bytes:
     properties = message.properties
     fields = (
         message.message_id.encode("utf-8", "surrogatepass"),
+        (message.text_view or "").encode("utf-8", "surrogatepass"),
         str(message.destination).encode("utf-8", "surrogatepass"),
         repr(
             (

@@ -19,6 +19,7 @@ from tandemmq.broker.protocols.amqp.schema import (
     fields_of,
 )
 from tandemmq.broker.protocols.amqp.types import Array, Described, Reader, Symbol, Timestamp, UByte, UInt, ULong, UShort
+from tandemmq.store.records.remembered import CACHED_BYTES_MAX, remember
 
 # Limit of values in a performative, nested ones included.
 PERFORMATIVE_VALUES_MAX: Final = 2_000
@@ -52,6 +53,9 @@ _STARTS: Final[dict[type[Composite], bytes]] = {row: b"\0" + types.encode(ULong(
 
 _HEADER: Final = CODES[Header]
 _PROPERTIES: Final = CODES[Properties]
+# What many messages have: the bytes of the list -> what it is.
+_headers: Final[dict[bytes, Header]] = {}
+_properties: Final[dict[bytes, Properties]] = {}
 
 
 def code_of(descriptor: Any) -> int:
@@ -82,14 +86,33 @@ def read_composite(reader: Reader) -> Composite:
 
 
 def read_section(code: int, data: bytes, at: int, stop: int) -> Composite | None:
-    """Return the composite that a section of a message is; None for null. ``at``: the place of its list. Raises
-    AmqpError."""
-    found: Composite | None = None
+    """Return the composite that a section of a message is; None for null. ``at``: the place of its list. Nobody changes
+    the result: other messages may have the same. Raises AmqpError."""
+    content = data[at:stop]
+    if len(content) <= CACHED_BYTES_MAX:
+        found = _usual_section(code, content)
+        if found is not None:
+            return found
+    return composed(Described(ULong(code), Reader(content).value()))
+
+
+def _usual_section(code: int, content: bytes) -> Composite | None:
+    """Return a short section in its usual form; None: it is anything else."""
     if code == _HEADER:
-        found = hot.read_header(data, at, stop)
-    elif code == _PROPERTIES:
-        found = hot.read_properties(data, at, stop)
-    return found or composed(Described(ULong(code), Reader(data[at:stop]).value()))
+        header = _headers.get(content)
+        if header is None:
+            header = hot.read_header(content)
+            if header is not None:
+                remember(_headers, content, header, len(content))
+        return header
+    if code != _PROPERTIES:
+        return None
+    properties = _properties.get(content)
+    if properties is None:
+        properties = hot.read_properties(content)
+        if properties is not None and properties.message_id is None and properties.creation_time is None:
+            remember(_properties, content, properties, len(content))
+    return properties
 
 
 def composed(value: Any) -> Composite | None:

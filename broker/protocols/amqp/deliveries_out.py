@@ -260,6 +260,9 @@ class DeliveriesOut:
     def _covered(self, first: int, last: int) -> list[Run]:
         """Take out the deliveries with these ids."""
         unsettled = self._unsettled
+        if first == last:  # as below, for the usual case
+            one = unsettled.pop(first, None)
+            return [] if one is None else [Run(one, one.unsettled.pop(first), first)]
         count = ((last - first) & UINT_MAX) + 1
         if count <= len(unsettled):
             ids = [(first + each) & UINT_MAX for each in range(count)]

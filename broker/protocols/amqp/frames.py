@@ -24,6 +24,7 @@ FRAME_BYTES_MIN: Final = 512
 # Limit of a frame before the open was read: a login with a token, and the properties of a client, take less.
 EARLY_FRAME_BYTES_MAX: Final = 16 * 1024
 _HEAD: Final = struct.Struct(">IBBH")
+FRAME_HEAD_BYTES: Final = _HEAD.size
 _WORD: Final = 4
 EMPTY: Final = _HEAD.pack(8, 2, OF_AMQP, 0)
 
@@ -64,31 +65,33 @@ class FrameCutter:
 
     def header(self) -> bytes | None:
         """Return the next 8 bytes, a protocol header; None: they are not there yet."""
-        return self._take(HEADER_BYTES) if self.pending_bytes >= HEADER_BYTES else None
+        begin = self._start
+        if self.pending_bytes < HEADER_BYTES:
+            return None
+        self._start = begin + HEADER_BYTES
+        return bytes(self._buffer[begin : self._start])
 
     def next_frame(self) -> Frame | None:
         """Return the next complete frame; None: more bytes are needed. Raises AmqpError, after which the connection
         must end."""
-        if self.pending_bytes < _HEAD.size:
+        begin = self._start
+        available = len(self._buffer) - begin
+        if available < FRAME_HEAD_BYTES:
             return None
-        size, offset, type, channel = _HEAD.unpack_from(self._buffer, self._start)
+        size, offset, type, channel = _HEAD.unpack_from(self._buffer, begin)
         start = offset * _WORD
         if size > self.frame_bytes_max:
             raise AmqpError(FRAMING_ERROR, f"a frame has {size} bytes, and {self.frame_bytes_max} are allowed")
-        if size < _HEAD.size or start < _HEAD.size or start > size or type > OF_SASL:
+        if size < FRAME_HEAD_BYTES or start < FRAME_HEAD_BYTES or start > size or type > OF_SASL:
             raise AmqpError(FRAMING_ERROR, f"a frame has size {size}, data offset {offset} and type {type}")
-        if self.pending_bytes < size:
+        if available < size:
             return None
-        return Frame(type, channel, self._take(size)[start:], size)
+        self._start = begin + size
+        return Frame(type, channel, bytes(memoryview(self._buffer)[begin + start : begin + size]), size)
 
     def put_back(self, frame: Frame) -> None:
         """Have the frame that was returned last come again. No bytes were fed since."""
         self._start -= frame.size
-
-    def _take(self, count: int) -> bytes:
-        start = self._start
-        self._start = start + count
-        return bytes(memoryview(self._buffer)[start : self._start])
 
 
 def frame_of(channel: int, body: bytes, type: int = OF_AMQP) -> bytes:
@@ -99,6 +102,3 @@ def frame_of(channel: int, body: bytes, type: int = OF_AMQP) -> bytes:
 def head_of(channel: int, body_bytes: int) -> bytes:
     """Return the head of a frame of AMQP with a body of so many bytes."""
     return _HEAD.pack(_HEAD.size + body_bytes, 2, OF_AMQP, channel)
-
-
-FRAME_HEAD_BYTES: Final = _HEAD.size

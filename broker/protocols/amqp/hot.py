@@ -148,7 +148,7 @@ def read_disposition(data: bytes) -> Disposition | None:
     return Disposition(True, first, None if is_single else last, settled == 1, ACCEPTED, batchable == 1)
 
 
-# ---- sections of a message: each from the place of its list, at ``at``, to ``stop``
+# ---- sections of a message: ``data`` is what is described
 
 _UINTS: Final = bytes((_ZERO, _SMALL, _UINT))
 _HEADER: Final = b"\0\x53\x70\xc0"
@@ -164,15 +164,16 @@ _USUAL: Final = (
 )  # fmt: skip
 
 
-def read_header(data: bytes, at: int, stop: int) -> Header | None:
+def read_header(data: bytes) -> Header | None:
     """Return the header."""
     try:
-        if data[at] == _EMPTY_LIST and at + 1 == stop:
+        stop = len(data)
+        if data[0] == _EMPTY_LIST and stop == 1:
             return Header()
-        if data[at] != _LIST or at + 2 + data[at + 1] != stop:
+        if data[0] != _LIST or 2 + data[1] != stop:
             return None
-        left = data[at + 2]
-        at += 3
+        left = data[2]
+        at = 3
         found = Header()
         if left > 0 and data[at] != _NULL:
             found.durable = data[at] == _TRUE
@@ -248,16 +249,17 @@ def has_header(message: bytes, durable: bool, priority: int) -> bool:
     return is_durable is durable and known == priority
 
 
-def read_properties(data: bytes, at: int, stop: int) -> Properties | None:
+def read_properties(data: bytes) -> Properties | None:
     """Return the properties."""
     values: list[Any] = []
     try:
-        if data[at] == _EMPTY_LIST and at + 1 == stop:
+        stop = len(data)
+        if data[0] == _EMPTY_LIST and stop == 1:
             return Properties()
-        if data[at] != _LIST or at + 2 + data[at + 1] != stop or data[at + 2] > len(_USUAL):
+        if data[0] != _LIST or 2 + data[1] != stop or data[2] > len(_USUAL):
             return None
-        count = data[at + 2]
-        at += 3
+        count = data[2]
+        at = 3
         for usual in _USUAL[:count]:
             code = data[at]
             if code == _NULL:

@@ -7,6 +7,7 @@ something else. Delivery annotations are for one hop.
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Any, Final
 
 from tandemmq.broker.core.commands import Undeliverable
@@ -164,8 +165,8 @@ def _without_expiration(encoded: bytes, found: list[sections.Section], start: in
         if each.code == sections.PROPERTIES:
             given = read_section(each.code, encoded, each.value, each.stop)
             if isinstance(given, Properties) and given.absolute_expiry_time is not None:
-                given.absolute_expiry_time = None
-                return [encoded[start : each.start], write_composite(given), encoded[each.stop :]]
+                kept = replace(given, absolute_expiry_time=None)
+                return [encoded[start : each.start], write_composite(kept), encoded[each.stop :]]
     return [encoded[start:]]
 
 

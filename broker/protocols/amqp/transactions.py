@@ -26,6 +26,10 @@ RETIRED_MAX: Final = 10_000
 _ID_BYTES: Final = 8
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class Run:
     """Deliveries of a link, with all tags from ``first`` to ``last``. ``ids``: their delivery ids, in the same order;
     none if it does not matter any more."""
@@ -63,7 +67,7 @@ class Transaction:
     """An open transaction. ``control``: the link that declared it; ``name``: as the engine knows it; ``accepted``: the
     state of accepted deliveries. ``has_failed``: something of it was refused, so it can only be rolled back."""
 
-    __slots__ = ("_count", "_retired", "_told", "accepted", "control", "has_failed", "id", "name")
+    __slots__ = ("_count", "_retired", "accepted", "control", "has_failed", "id", "name")
 
     def __init__(self, control: InLink, number: int) -> None:
         self.control = control
@@ -71,7 +75,6 @@ class Transaction:
         self.id = number.to_bytes(_ID_BYTES, "big")
         self.accepted = self.state(Accepted())
         self.has_failed = False
-        self._told = Waiting(self._enlisted, self._failed)
         self._retired: list[_Retired] = []
         self._count = 0
 
@@ -82,13 +85,13 @@ class Transaction:
     def failure(self, reason: str) -> ProtocolFailure:
         """Return the command after which the transaction can only be rolled back."""
         self.has_failed = True
-        return ProtocolFailure(refusal(reason, kind=ErrorKind.STATE, receipt=self._told), self.name)
+        return ProtocolFailure(refusal(reason, kind=ErrorKind.STATE, receipt=self._receipt()), self.name)
 
-    def _enlisted(self) -> None:
-        """Do nothing: the client was told before."""
+    def _receipt(self) -> Waiting:
+        """Return the receipt of a command whose client is told by the commit only."""
+        return Waiting(_nothing, self._failed)
 
     def _failed(self, error: ClientError) -> None:
-        """Note that the engine refused an acknowledgement; the commit reports it."""
         self.has_failed = True
 
     def retire(
@@ -107,7 +110,7 @@ class Transaction:
         if isinstance(outcome, Accepted) and not self.has_failed:
             # A delivery that the engine does not have any more dooms the transaction: another consumer may get it.
             count = run.last - run.first + 1
-            commands.append(Ack(link.id, run.last, self.name, self._told, first=run.first, count=count))
+            commands.append(Ack(link.id, run.last, self.name, self._receipt(), first=run.first, count=count))
         last = self._retired[-1] if self._retired else None
         if (
             last is not None

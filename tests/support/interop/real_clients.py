@@ -203,6 +203,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
             replaced=("jakarta.jms", "javax.jms"),
         ),
         java("qpid-jms", "2.7.0", "qpid-jms", "QpidJms", scheme="amqp", settings="-Dqpid=2.7.0"),
+        java("qpid-jms-shared", "2.7.0", "qpid-jms", "QpidJmsShared", scheme="amqp", settings="-Dqpid=2.7.0"),
         java(
             "qpid-jms-transacted", "2.7.0", "qpid-jms", "QpidJmsTransacted", scheme="amqp", settings="-Dqpid=2.7.0",
             is_once=False,  # a commit whose answer is lost may hold; tried again, it doubles a message
@@ -218,7 +219,9 @@ CLIENTS: Final[Mapping[str, Client]] = {
 }  # fmt: skip
 IN_CI: Final = ("stompjs-ws", "mqttjs-5", "activemq-6.3")
 #: Clients whose compilation takes longer than the test.
-IN_PROOFS: Final = ("autopaho", "qpid-proton", "qpid-jms", "qpid-spring", "rhea", "go-amqp")
+IN_PROOFS: Final = (
+    "autopaho", "qpid-proton", "qpid-jms", "qpid-jms-transacted", "qpid-spring", "rhea", "go-amqp",
+)  # fmt: skip
 
 
 def built(client: Client) -> Path:

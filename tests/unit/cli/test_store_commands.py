@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tandemmq.broker.protocols.encoded import NATIVE
 from tandemmq.cli import main
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.format import encode_batch
@@ -23,10 +24,13 @@ from tandemmq.locker.contract import Holder, LockRequest
 from tandemmq.locker.shared_file import SharedFileLocker
 from tandemmq.store.damage.report import JournalLost
 from tandemmq.store.membership import PROMISE_FILE
-from tandemmq.store.records.commands import encode_trace
-from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.operations import AddMessage
+from tandemmq.store.records.commands import encode_add, encode_trace
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind
+from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.tools.check import check
 from tests.support import forked
+from tests.support.broker.amqp_wire import value
 from tests.support.store.store_harness import KIB, STILL, Term
 
 pytestmark = pytest.mark.promise("bytes-are-explained")
@@ -136,6 +140,18 @@ def test_inspect_as_json_can_show_bodies(directory: str) -> None:
     found = [json.loads(line) for line in lines.splitlines()]
     assert [each["message"]["body"] for each in found] == [f"kept {number}" for number in range(10)]
     assert {each["type"] for each in found} == {"add"}
+
+
+def test_inspect_shows_encoded_messages_of_amqp_decoded(tmp_path: Path) -> None:
+    with Term(str(tmp_path), settings=STILL) as term:
+        message = term.message(BUSY, value("t\u00ebxt"))
+        message.body_kind, message.properties = BodyKind.BYTES, {NATIVE: True, "a": "b"}
+        add = AddMessage(message, (term.store.queue(BUSY),), encode_add(message, encode_message(message)))
+        term.store.append(add)
+        term.wait(lambda: add in term.durable_operations)
+    (line,) = store("inspect", str(tmp_path), "--type", "add", "--json", "--bodies").stdout.splitlines()
+    shown = json.loads(line)["message"]
+    assert (shown["kind"], shown["body"], shown["properties"]["a"]) == ("text", "t\u00ebxt", "b")
 
 
 def test_inspect_follows_one_message(directory: str) -> None:

@@ -12,7 +12,7 @@ from tandemmq.broker.core.access import Credentials, OpenAccess
 from tandemmq.broker.core.commands import Connect, ErrorKind, Send
 from tandemmq.broker.core.principal import Principal
 from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.broker.engine.login import ConnectionIds
+from tandemmq.broker.engine.id_owners import ConnectionIds
 from tandemmq.broker.engine.part import Loop
 from tandemmq.broker.settings.engine import engine_settings
 from tandemmq.config.load import load

@@ -278,6 +278,8 @@ def test_the_hash_sees_what_a_receiver_sees(tmp_path: Path) -> None:
     one = Message(**plain, properties={"a": 1, "b": 2})
     other = Message(**plain, properties={"b": 2, "a": 1})
     assert fingerprint(one) == fingerprint(other)
+    other.text_view = "x"
+    assert fingerprint(one) != fingerprint(other)
 
 
 def test_a_hash_tells_order(tmp_path: Path) -> None:

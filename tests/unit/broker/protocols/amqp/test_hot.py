@@ -103,7 +103,7 @@ def by_hot(row: type[Composite], data: bytes) -> tuple[Composite, int] | None:
         found = hot.read_disposition(data)
     else:
         read = hot.read_header if row is Header else hot.read_properties
-        found = read(data, 3, len(data))
+        found = read(data[3:])
     return None if found is None else (found, len(data))
 
 

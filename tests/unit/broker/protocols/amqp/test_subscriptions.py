@@ -16,7 +16,7 @@ from tandemmq.broker.protocols.amqp.opening import SHARED_SUBS, SOLE_CONNECTION
 from tandemmq.broker.protocols.amqp.schema import NEVER, SESSION_END, Detach
 from tandemmq.broker.protocols.amqp.types import Described, Symbol
 from tandemmq.store.records.message import BodyKind
-from tests.support.broker.amqp_wire import AmqpWire, bodies, selector, value
+from tests.support.broker.amqp_wire import AmqpWire, Pieces, bodies, selector, value
 from tests.unit.broker.engine.conftest import PRICES, Client, Harness
 from tests.unit.broker.protocols.amqp.conftest import Make
 
@@ -62,12 +62,12 @@ def durables(harness: Harness) -> list[tuple[str | None, str | None]]:
 # ---- durable ones
 
 
-@pytest.mark.parametrize("durability", [1, 2])
+@pytest.mark.parametrize(("durability", "pieces"), [(1, Pieces.WHOLE), (2, Pieces.BYTES)])
 @pytest.mark.parametrize("end", [Detach(1, False), schema.End(), schema.Close(), None])
 def test_a_durable_subscription_collects_messages_while_its_client_is_away(
-    come: Make, harness: Harness, durability: int, end: Any
+    come: Make, harness: Harness, durability: int, pieces: Pieces, end: Any
 ) -> None:
-    wire = come()
+    wire = come(pieces=pieces)
     (attach,) = durable(wire, durable=durability)
     assert (attach.source.durable, attach.source.expiry_policy) == (durability, NEVER)
     assert attach.source.capabilities == ("topic",)
