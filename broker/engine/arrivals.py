@@ -174,7 +174,7 @@ class Arrivals(Part):
             self._fan_out.publish(topic, message, origin)
             count += len(topic.subscribers)
             if topic.expensive or add.size > HEAVY_BYTES:
-                self.pace.look_next()
+                self.pace.read_clock_next()
         for owner in add.owners:
             queue = self.by_owner.get(owner)
             if queue is not None:

@@ -141,7 +141,7 @@ _VALUES: dict[str, Callable[[str], Any]] = {
 
 
 class _Open:
-    """Element that has no end yet: its name, its texts, and what is in it: the entries of a map, the items of a list,
+    """Element that has no end yet: its name, its texts, and its contents: the entries of a map, the items of a list,
     the key and the value of an entry."""
 
     __slots__ = ("entries", "items", "name", "texts")
@@ -441,8 +441,8 @@ _Scan = Callable[[str, int], Any]
 
 
 def _read(building: _Building, name: str, value: Any) -> None:
-    """Read the elements that ``value`` is, and what is in them. Lists are empty afterwards: what was read of them is
-    freed at once."""
+    """Read the elements of ``value`` and their contents. Lists are empty afterwards: their elements are
+    freed as they are read."""
     building.start(name)
     if isinstance(value, dict):
         for inner, each in value.items():
