@@ -56,7 +56,7 @@ CLOCK = StepClock()
 class Pace:
     """Counter and clock of a work, over all its loops: it reports when a step is full."""
 
-    __slots__ = ("_ends", "_left", "_look", "_seconds")
+    __slots__ = ("_ends", "_left", "_read_below", "_seconds")
 
     def __init__(self, seconds: float = STEP_SECONDS) -> None:
         self._seconds = seconds
