@@ -107,7 +107,7 @@ class Link:
         return is_confirmed
 
     async def _disconnect(self, connection: Connection) -> bool:
-        """Send DISCONNECT, whose receipt says that all before it was processed (STOMP 1.2)."""
+        """Send DISCONNECT, whose receipt means that all earlier frames were processed (STOMP 1.2)."""
         confirmed: list[BrokerError | None] = []
         connection.write(self.asking("DISCONNECT", {}, confirmed.append))
         try:

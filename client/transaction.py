@@ -2,8 +2,8 @@
 
 Its messages are kept until its COMMIT is confirmed, and sent again on the next connection when one is lost: until then
 none of them has taken effect. A COMMIT whose receipt was lost may have taken effect. It is repeated only if that can do
-no harm: TandemMQ at both ends, which leaves out what it stored before, no acknowledgements, and not more messages than
-its audit surely remembers. Otherwise the caller gets InDoubt.
+no harm: TandemMQ at both ends, which skips messages that it stored before, no acknowledgements, and not more messages
+than its audit surely remembers. Otherwise the caller gets InDoubt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Output of settings: as a file that reads back as the same, and for a program."""
+"""Output of settings: as a file that gives the same settings again, and for a program."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tandemmq.config.units import show_milliseconds, show_size, unit_of
 
 
 def show(settings: Settings) -> str:
-    """Return the settings as a TOML file that reads back as the same except for passwords, which are not shown; each
-    line has the source of its value."""
+    """Return the settings as a TOML file that gives the same settings again, except for passwords, which are not shown;
+    each line has the source of its value."""
     lines: list[str] = []
     for section in Settings.model_fields:
         if getattr(settings, section) is None:

@@ -1,5 +1,5 @@
-"""Clients as they should be written: they know both brokers, change to the other one when theirs is silent, send again
-what has no receipt with the same message id, and forget unacknowledged messages when a connection ends.
+"""Clients as they should be written: they know both brokers, change to the other one when theirs is silent, send
+messages without a receipt again with the same message id, and forget unacknowledged messages when a connection ends.
 """
 
 from __future__ import annotations

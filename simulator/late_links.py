@@ -207,7 +207,7 @@ class _LateLink:
         self._world.after(WAKES_SECONDS_MAX * self._world.random.random(), self._wake_up)
 
     def _wake_up(self) -> None:
-        """Wake up the owner: then both it and the master have a lock that says so."""
+        """Wake up the owner: then both it and the master can prove that they have the lock."""
         if self._is_over:
             return
         if self._wake_owner is None:

@@ -49,7 +49,7 @@ class Link:
             self.world.after(self.latency(), call)
 
     def lose_what_is_under_way(self) -> None:
-        """Lose half of what waits to be sent, since the host died."""
+        """Lose half of the calls that wait to be sent, because the host died."""
         self._held = [call for call in self._held if self.world.random.random() < 0.5]
 
     def latency(self) -> float:

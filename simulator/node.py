@@ -1,7 +1,7 @@
 """A simulated broker: a host's process with the real mastership, lock, store and engine in it.
 
-It is started again whenever it ends, as by a supervisor. What is sent to clients goes to the ``Simulation``, which
-checks that the broker keeps its promises.
+It is started again whenever it ends, as by a supervisor. Frames to clients go to the ``Simulation``, which checks that
+the broker keeps its promises.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     a receipt for an acknowledgement  no later master delivers it again               came back
     a commit                          all of its messages, or none                      torn
     a message sent again              it is there once                                  twice
-    one producer, one queue           what is left is in the order of sending           out of order
+    one producer, one queue           the rest is in the order of sending               out of order
 
 Everything is noted when a broker sends it, whether the client gets it or not. A deposed broker may still deliver
 messages from its memory; a receipt of its own breaks a promise.

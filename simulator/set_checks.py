@@ -1,7 +1,7 @@
 """Checks while a set runs: nothing that is final, or is shown, is ever undone.
 
-final       what a node calls final is the same on all nodes, forever, and every later master has it; when a master
-            calls it final, it is on the disks of a quorum, and so is the first batch of its epoch
+final       the part that a node calls final is the same on all nodes, forever, and every later master has it; when a
+            master calls it final, it is on the disks of a quorum, and so is the first batch of its epoch
 shown       an index of a standby is never ahead of the place that its node knows as final
 cut         nothing is after the common point when a node begins to follow
 epoch       in one epoch one node is elected, and one sends receipts; no node follows one below its promise
@@ -241,10 +241,10 @@ class SetChecks:
         """Return the names of the nodes that can elect; empty while a node is elected, or they are no quorum.
 
         Their processes run and are not stopped, their disks answer, and each has a connection to each other one that is
-        up, over ways that are open and not slow. Each has a vote, would take the mastership and may stand: its journal
-        is whole, and it reports no problem. By each one's list of voters they are a quorum. No other running node has a
-        way to one of them: it could withhold a vote that is needed. And no message of a node that does not run may
-        still be under way to them, such as ALIVE of a master.
+        up, over ways that are open and not slow. Each has a vote, would take the mastership and may be a candidate: its
+        journal is whole, and it reports no problem. By each one's list of voters they are a quorum. No other running
+        node has a way to one of them: it could withhold a vote that is needed. And no message of a node that does not
+        run may still be under way to them, such as ALIVE of a master.
         """
         running = [node for node in self._nodes if node.process is not None and not node.process.is_paused]
         if any(node.replica is not None and node.replica.state.term is not None for node in running):
@@ -266,7 +266,7 @@ class SetChecks:
     # ---- at the end
 
     def check_copies(self) -> None:
-        """Check that all nodes have the same, up to what is final."""
+        """Check that all nodes have the same content, up to the final place."""
         self._checked.clear()
         for node in self._nodes:
             self._check_final_of(node, self._final)

@@ -88,13 +88,13 @@ def power(faults: Faults) -> None:
 def power_of_one(faults: Faults) -> None:
     node = _node(faults)
     if node.options.is_memory and not _all_follow(_site(faults)):
-        return  # then a quorum could be found without what is only in memories
+        return  # a quorum could lack updates that are only in memories
     faults.happened("power", f"{node.host.name} loses power")
     node.kill_with_host(faults.restart_seconds())
 
 
 def _all_follow(site: SetSite) -> bool:
-    """Return whether a node leads, and all others have what it has."""
+    """Return whether a node leads, and all others have the same content."""
     terms = [node.replica.state.term for node in map(_as_member, site.nodes) if node.replica is not None]
     leading = [term for term in terms if term is not None and term.has_lease]
     if len(leading) != 1 or len(terms) < len(site.nodes) or site.wires.cut or site.mending:

@@ -1,7 +1,7 @@
 """Simulation of a set by one seed: members with disks of their own, a network between them, and a directory
 (docs/proofs.md).
 
-It runs like ``simulation``, with another end: all members have the same, and each store is sound.
+It runs like ``simulation``, with another end: all members have the same content, and each store is sound.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PAUSE_SECONDS_MAX: Final = 16.0
 #: Time from the last fault to the end of a storm, and its shortest length, in which a set is founded and has work.
 QUIET_SECONDS: Final = 3.0
 STORM_SECONDS_MIN: Final = 8.0
-#: Part of the seeds that wait only for memories, unless the operator set `sync`.
+#: Part of the seeds in which receipts wait only for the memory of the nodes, unless the operator set `sync`.
 MEMORY_SHARE: Final = 0.25
 #: Time after the last fault within which a node serves: the back-off of a demoted broker, and an election.
 SERVES_SECONDS_MAX: Final = 40.0
@@ -163,7 +163,7 @@ class SetSimulation(Simulation):
         count = self.world.random.randint(1, FAULTS_MAX)
         seconds = FAULTS_SHARE * self.storm_seconds
         faults = Faults(self._site, kinds, begin, count, seconds, PAUSE_SECONDS_MAX)
-        if self.is_memory and "power" in self.kinds:  # once: the others have what it had in memory
+        if self.is_memory and "power" in self.kinds:  # only one node: the others have the content of its memory
             faults.plan("power", seconds * self.world.random.random())
         return faults
 
@@ -271,7 +271,7 @@ class SetSimulation(Simulation):
             self.tally.add("operator", f"in a hurry: {str(reason).partition(',')[0]}")
             return
         if term.marks.final < (file, 0):
-            self.problems.append(f"{master.name} begins a change of voters before the one before it is final")
+            self.problems.append(f"{master.name} begins a change of voters before the previous one is final")
         replica.give_up_change()
 
     def _is_done(self, master: SetNode, rotated: Future[None]) -> bool:
@@ -307,8 +307,8 @@ class SetSimulation(Simulation):
         self.figures["slowest_cleaning_ms"] = round(1000 * (world.now - began))
         for name, sizes in self._too_long().items():
             self.problems.append(
-                f"the journal of {name} takes {sum(sizes.values())} bytes {CLEANED_SECONDS_MAX:g} s after everything "
-                f"was taken out, in files {sorted(sizes)}"
+                f"the journal of {name} takes {sum(sizes.values())} bytes {CLEANED_SECONDS_MAX:g} s after all messages "
+                f"were consumed, in files {sorted(sizes)}"
             )
 
     def _too_long(self) -> dict[str, dict[int, int]]:

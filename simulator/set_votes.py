@@ -49,7 +49,7 @@ class SecondVote:
         self._cut: set[tuple[str, str]] = set()
         self._undo = faults.until_mended(self._mend)
         if restores:
-            voter.kill(BACK_SECONDS)  # makes an older file, of a life that all others know to be over
+            voter.kill(BACK_SECONDS)  # makes an older file, of a life that all others know to have ended
         self._deadline = self._world.now + MET_SECONDS_MAX
         self._await_met()
 

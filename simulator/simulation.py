@@ -4,7 +4,7 @@ storm     clients work, faults come and go
 peace     sometimes: all faults end, and clients continue: the size of a running journal is checked
 one hangs sometimes: one host hangs, at a random step, and nothing else; within a bound another broker serves
 calm      faults end; within a bound some broker must serve, and every producer have its receipts
-drain     consumers leave; the messages that are left are taken out
+drain     consumers leave; the remaining messages are consumed
 end       brokers end in order; the store is copied out and checked
 """
 
@@ -428,7 +428,7 @@ class Simulation:
         self.promises.check()
 
     def _end(self) -> None:
-        """Check that the journal is small and the store is sound, after everything was taken out."""
+        """Check that the journal is small and the store is sound, after all messages were consumed."""
         world = self.world
         self._clean_up()
         for node in self.nodes:

@@ -30,8 +30,8 @@ class Step(Enum):
     LINKED = "after the link", 6  # with several stores: between their fences
     READING = "before the header", 25
     WRITTEN = "before the header's sync", 1
-    SYNCED = "before the look", 1
-    FENCE_CHECKED = "after the look", 8  # repairs, rollbacks, the headers of other stores
+    SYNCED = "before the fence check", 1
+    FENCE_CHECKED = "after the fence check", 8  # repairs, rollbacks, the headers of other stores
     PROMOTED = "before serving", 2
     MASTER = "master", 80
     HANDOVER = "handing over", 12

@@ -1,10 +1,10 @@
 """Access to the admin server: which caller may request what.
 
 Every client may read the health pages and the files of the console. If users are configured, the other pages require
-the role viewer; on the pages in ``SHORT`` every other client gets only what names nothing. A change there requires the
-broker's token, which is in a file that only its user can read, or a user of the broker with the role admin. Answers of
-``/api/`` depend on the caller's role (``callers``). A page of a foreign site has no access: it is recognised by
-its own name (Origin), or by the address used to reach this server (Host), if it made a name of its own lead here (DNS
+the role viewer; on the pages in ``SHORT`` every other client gets only values without names. A change there requires
+the broker's token, which is in a file that only its user can read, or a user of the broker with the role admin. Answers
+of ``/api/`` depend on the caller's role (``callers``). A page of a foreign site has no access: it is recognised by its
+own name (Origin), or by the address used to reach this server (Host), if it made its own name point to this server (DNS
 rebinding).
 """
 

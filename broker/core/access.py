@@ -184,7 +184,7 @@ def refused_operation(principal: Principal, operation: Operation, destination: D
 
 
 class Decides(Protocol):
-    """The part of Access that answers."""
+    """The part of Access that decides about rights."""
 
     def may(self, principal: Principal, operation: Operation, destination: Destination) -> bool: ...
 

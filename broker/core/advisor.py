@@ -275,8 +275,8 @@ class AdvisoryRights:
     If rights are configured, a client gets an advisory about a destination if its user may read that destination, and
     one about a connection if the connection belongs to its own user. The user must be able to read every part of a
     composite destination, and all that a pattern matches, because the advisory contains the whole name. Selectors and
-    client ids are left out, unless the user has the right ``network`` there. An admin gets everything. The right to
-    read the advisory topic is required as well.
+    client ids are omitted, unless the user has the right ``network`` there. An admin gets everything. The right to read
+    the advisory topic is required as well.
 
     Temporary destinations have no rights of their own. A client hears of one if its user owns it, if the client was
     given its name as the address of a reply, or if its user has the right ``network`` for the advisory topic.

@@ -389,7 +389,7 @@ class AddDestination(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class RemoveDestination(Command):
-    """Delete ``destination`` with all it holds; refused while it has consumers."""
+    """Delete ``destination`` with all its messages; refused while it has consumers."""
 
     destination: Destination
     receipt: Receipt | None = None

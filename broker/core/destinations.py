@@ -104,7 +104,7 @@ class Destinations:
     # Milliseconds since 1970, once an engine has set it.
     clock: Callable[[], int] = field(default=int, init=False)
     durables: dict[str, DurableSubscriber] = field(default_factory=dict, init=False)
-    holdings: Holdings = field(default_factory=Holdings, init=False)  # of shared ones among these
+    holdings: Holdings = field(default_factory=Holdings, init=False)  # of shared durable subscriptions
     _durable_names: dict[str, dict[str, None]] = field(default_factory=dict, init=False)  # by client id
     _of_patterns: list[DurableSubscriber] = field(default_factory=list, init=False)
     shares: dict[Destination, Share] = field(default_factory=dict, init=False)
@@ -113,7 +113,7 @@ class Destinations:
     _asleep: dict[Destination, Owner] = field(default_factory=dict, init=False)
     # Kinds for which a pattern was looked up: a take-over of many queues does not wait for it.
     _names: dict[DestinationKind, NameTrie[Destination]] = field(default_factory=dict, init=False)
-    _named: set[DestinationKind] = field(default_factory=set, init=False)  # of which all names are there
+    _named: set[DestinationKind] = field(default_factory=set, init=False)  # kinds whose names are all in ``_names``
     # Patterns of the subscriptions with wildcards, in the order in which they came; and the patterns of each.
     _watching: dict[DestinationKind, Watching] = field(init=False)
     _watched: dict[Subscription, list[tuple[Destination, Watch]]] = field(default_factory=dict, init=False)

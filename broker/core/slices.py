@@ -1,8 +1,8 @@
 """Work that grows with the broker's content, divided into steps: between two steps other work has its turn.
 
 A step is bounded by STEP_SECONDS of measured time; ITEMS, which needs no clock, is a second bound. The clock is read
-once in LOOK items (``Pace.is_full``), and after each item that may be expensive (``Pace.is_over``). A single item has a
-bound of its own: an evaluation of a selector, for example (selector/effort.py). The caller of the steps
+once in CLOCK_ITEMS items (``Pace.is_full``), and after each item that may be expensive (``Pace.is_over``). A single
+item has a bound of its own: an evaluation of a selector, for example (selector/effort.py). The caller of the steps
 (broker.net.turns, ``broker.engine.slicing``) bounds the number of steps in one turn of the loop. Between two steps
 everything may have changed.
 """
@@ -22,12 +22,12 @@ Work = Generator[None, None, T]
 ITEMS = 256
 #: Time after which a step ends with the item in progress. That may take longer: see selector/effort.py.
 STEP_SECONDS = 0.0005
-#: Items between two looks at the clock: together they take half a millisecond, or a few times that.
-LOOK: Final = 64
+#: Items between two readings of the clock: together they take half a millisecond, or a few times that.
+CLOCK_ITEMS: Final = 64
 #: A message tested by a cheap selector is one item, and one more for this many bytes: its properties may have to be
 #: decoded.
 WEIGHED_BYTES: Final = 512
-HEAVY_BYTES: Final = LOOK * WEIGHED_BYTES
+HEAVY_BYTES: Final = CLOCK_ITEMS * WEIGHED_BYTES
 
 
 def pieces(items: Iterable[T]) -> Generator[list[T], None, None]:
@@ -56,30 +56,30 @@ CLOCK = StepClock()
 class Pace:
     """Counter and clock of a work, over all its loops: it reports when a step is full."""
 
-    __slots__ = ("_ends", "_left", "_look", "_seconds")
+    __slots__ = ("_ends", "_left", "_read_below", "_seconds")
 
     def __init__(self, seconds: float = STEP_SECONDS) -> None:
         self._seconds = seconds
         self._left = ITEMS
-        self._look = max(0, ITEMS - LOOK)  # the clock is read when no more is left than this
+        self._read_below = max(0, ITEMS - CLOCK_ITEMS)  # the clock is read when no more is left than this
         self._ends = 0.0  # 0: the clock was not read yet
 
     def begin(self) -> None:
         """Begin a step."""
         self._left = ITEMS
-        self._look = max(0, ITEMS - LOOK)
+        self._read_below = max(0, ITEMS - CLOCK_ITEMS)
         self._ends = CLOCK.now() + self._seconds
 
     def is_full(self, items: int = 1) -> bool:
         """Count ``items`` more. Return whether the step is full, and the next one begins: time to yield."""
         self._left = left = self._left - items
-        if left > self._look:
+        if left > self._read_below:
             return False
         return self._is_full_by_clock(left)
 
-    def look_next(self) -> None:
+    def read_clock_next(self) -> None:
         """Make the next ``is_full`` read the clock, because the present item may be expensive."""
-        self._look = self._left
+        self._read_below = self._left
 
     def is_over(self, items: int = 1) -> bool:
         """Count items that may be expensive; return as ``is_full`` does."""
@@ -96,7 +96,7 @@ class Pace:
         if not self._ends:
             self._ends = now + self._seconds
         if left > 0 and now < self._ends:
-            self._look = max(0, left - LOOK)
+            self._read_below = max(0, left - CLOCK_ITEMS)
             return False
         self.begin()
         return True

@@ -1,4 +1,4 @@
-"""Make messages visible in their queues and to their subscribers: once stored, or at once if they are not to be."""
+"""Make messages visible in their queues and to their subscribers: once they are stored, or at once if they are not."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class Arrivals(Part):
             self._fan_out.publish(topic, message, origin)
             count += len(topic.subscribers)
             if topic.expensive or add.size > HEAVY_BYTES:
-                self.pace.look_next()
+                self.pace.read_clock_next()
         for owner in add.owners:
             queue = self.by_owner.get(owner)
             if queue is not None:
@@ -192,8 +192,8 @@ class Arrivals(Part):
 
 def _keepers(topic: Topic, message: Message) -> list[DurableSubscription]:
     """Return the durable subscriptions that may keep ``message``, which is not stored, in memory. A persistent message
-    is not stored because none of that moment took it; one that began since is after it in the journal, and would lose
-    it with this master."""
+    is not stored if no subscription of that moment took it; a later subscription comes after it in the journal, and
+    would lose it with this master."""
     # prove: no-durable-in-memory-alone "[] if message.persistent else "
     return [] if message.persistent else list(topic.durables.values())
 

@@ -2,7 +2,7 @@
 
 A branch belongs to its connection until it is prepared. From then on it belongs to the store, survives everything, and
 may be decided on any connection (openwire.md 12, XATransaction): by its user while this broker is master, and by a user
-with the rights for all that it does. The journal does not keep the user of a branch.
+with the rights for all its operations. The journal does not keep the user of a branch.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tandemmq.store.records.transactions import XaTransactionId
 @dataclass(slots=True, eq=False, repr=False)
 class Branch:
     """Branch of a distributed transaction. ``transaction`` is None for a branch of a former term: only the store knows
-    what it does, and ``adds_to`` and ``removes_from`` where. ``client`` is None once it is prepared."""
+    its operations; ``adds_to`` and ``removes_from`` are their destinations. ``client`` is None once it is prepared."""
 
     xa: XaTransactionId
     client: Client | None
@@ -237,7 +237,8 @@ class Branches(Part):
     def _has_ended(
         self, operation: EndTransaction, branch: Branch, client: Client, receipt: Receipt | None
     ) -> Work[None]:
-        """Complete a durable decision: what it adds becomes visible, or what it withheld is offered again."""
+        """Complete a durable decision: its added messages become visible, or its withheld messages are offered
+        again."""
         by_owner = self._destinations.by_owner
         touched, pace = self._dispatcher.touched, self._dispatcher.pace
         transaction = branch.transaction

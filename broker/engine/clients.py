@@ -1,4 +1,4 @@
-"""The life of a client: its commands in order, and the end of all that it had. broker.engine.login says who it is.
+"""The life of a client: its commands in order, and the end of all that it had. broker.engine.login determines its user.
 
 While the broker waits for an answer about a client, or works for it in steps, the next commands of the client wait, and
 no more is read from it. The states of that life are in broker.core.client; only this module changes them.
@@ -50,7 +50,7 @@ DENIED_LINES_MAX: Final = 100
 Answer = TypeVar("Answer")
 # Carries out a command: at once, or as work, for which the client waits if it takes more than a step.
 Handler = Callable[[Client, Any], Work[None] | None]
-# Ends something with a client: puts the queues that are to be dispatched afterwards into the dictionary.
+# Ends a part of a client's state, and adds the queues to be dispatched afterwards to the dictionary.
 Ending = Callable[[Client, dict[QueueBase, None], Pace], Work[None] | None]
 
 
@@ -59,8 +59,8 @@ def _nothing() -> None:
 
 
 class Clients(Part):
-    """Begins and ends clients. ``handle`` carries out a command; ``writable`` is called with a connection that may be
-    given more again; ``endings`` end what a client has, in order; ``on_leave`` is called at once when a client
+    """Begins and ends clients. ``handle`` carries out a command; ``writable`` is called with a connection that may get
+    more messages again; ``endings`` end what a client has, in order; ``on_leave`` is called at once when a client
     leaves."""
 
     def __init__(
@@ -142,9 +142,9 @@ class Clients(Part):
         *,
         is_read: bool = False,
     ) -> None:
-        """Call ``ask``, which may take its time. Commands of the client wait meanwhile, and nothing more is read from
-        it; ``then`` gets the answer, unless the client left. ``is_read``: reading continues until the next command, so
-        that the end of the connection is noticed."""
+        """Call ``ask``, which may take long. Commands of the client wait meanwhile, and nothing more is read from it;
+        ``then`` gets the answer, unless the client left. ``is_read``: reading continues until the next command, so that
+        the end of the connection is noticed."""
         client.move(Event.ASK)
         ask(partial(self._answered, client, then))
         if not is_read:
@@ -256,8 +256,9 @@ class Clients(Part):
         client.connection.close(after_flush)
 
     def _leave(self, client: Client, event: Event, then: Callable[[], None] = _nothing) -> None:
-        """End a client: nothing goes to it from now on; what it had open ends in slices, after the work that was begun
-        for it, and then ``then`` is called. Of a client that left already only the state changes."""
+        """End a client: nothing goes to it from now on; its subscriptions and transactions end in slices, after the
+        work that was begun for it, and then ``then`` is called. If the client has left already, only its state
+        changes."""
         was_open = client.is_open
         state = client.move(event)
         client.waiting.clear()
@@ -268,7 +269,7 @@ class Clients(Part):
         self.all.discard(client)
         try:
             self.on_leave(client)
-        except Exception:  # the rest of what it had must end all the same
+        except Exception:  # the rest must end nevertheless
             log.exception("%r: its end %s", client.connection, ERROR_OF_BROKER)
         for each in client.subscriptions.values():
             each.end()
@@ -284,7 +285,7 @@ class Clients(Part):
                 work = end(client, left, pace)
                 if work is not None:
                     yield from work
-            except Exception:  # the rest of what it had must end all the same
+            except Exception:  # the rest must end nevertheless
                 log.exception("%r: its end %s", client.connection, ERROR_OF_BROKER)
         # No reference cycle is left: a client is freed at once, without the collector.
         client.holder.on_space = _nothing

@@ -99,7 +99,7 @@ class Dispatcher(Part):
         self.tell = told
 
     def dispatch(self, queue: QueueBase) -> None:
-        """Deliver what can be delivered, and have the next messages read in time. What is more than a step continues in
+        """Deliver what can be delivered, and have the next messages read in time. Work beyond one step continues in
         slices."""
         if self._give_out(queue):
             self._rounds.ask(queue)
@@ -185,7 +185,7 @@ class Dispatcher(Part):
             try:
                 if self._give_out(queue):
                     self._rounds.ask(queue)
-            except Exception:  # the others are dispatched all the same
+            except Exception:  # the others are dispatched nevertheless
                 log.exception("%s: delivering its messages %s", queue.destination, ERROR_OF_BROKER)
             given = 1 + queue.dispatched - dispatched
             is_assigned = isinstance(queue, Queue) and queue.assignment is not None
@@ -306,7 +306,7 @@ class Dispatcher(Part):
             queue = queues[place]
             if pace.is_full():
                 yield
-            # Stored queues come first, and are not to be swept twice.
+            # Stored queues come first, and must not be swept twice.
             if isinstance(queue, Topic) or (place >= stored and queue.owner) or not self._is_sweep_due(queue, now):
                 continue
             budget -= queue.held

@@ -62,9 +62,9 @@ from tandemmq.store.records.message import Destination, DestinationKind
 log = logging.getLogger(__name__)
 
 # Maximum number of reported operations in one step; a step also ends when its time is over: the clock is read after
-# each _LOOK operations.
+# each _CLOCK_OPERATIONS operations.
 OPERATIONS_MAX = 1024
-_LOOK: Final = 64
+_CLOCK_OPERATIONS: Final = 64
 # Cost of ending a subscription, in items of a step.
 _CLOSED: Final = 4
 
@@ -528,14 +528,14 @@ class Engine:
                         was_behind = True
                         yield
                     some = operations[start : start + OPERATIONS_MAX]
-                    for first in range(0, len(some), _LOOK):
+                    for first in range(0, len(some), _CLOCK_OPERATIONS):
                         if first and pace.is_over(0):
                             was_behind = True
                             queues = list(touched)
                             touched.clear()
                             yield from dispatcher.dispatch_all(queues, pace)
                             yield
-                        for operation in some[first : first + _LOOK]:
+                        for operation in some[first : first + _CLOCK_OPERATIONS]:
                             completion: Completion | None = operation.context  # type: ignore[assignment]
                             if completion is None:
                                 continue

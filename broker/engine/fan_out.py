@@ -27,7 +27,7 @@ from tandemmq.store.records.message import Message
 
 log = logging.getLogger(__name__)
 
-#: Messages of one topic that are going out. Beyond it they are sent on before anything else is done.
+#: Messages of one topic that are going out. Beyond it they are completed before anything else is done.
 WAITING_MAX = 10_000
 
 

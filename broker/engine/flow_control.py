@@ -160,8 +160,8 @@ class FlowControl(Part):
         return True
 
     def follow(self, client: Client, command: Waits) -> bool:
-        """Let ``command`` wait if it would overtake a command that waits for the same. Return whether it waits. Called
-        while ``is_holding``."""
+        """Let ``command`` wait if it would overtake a command that waits for the same limit. Return whether it waits.
+        Called while ``is_holding``."""
         ahead = self._ahead(client, command)
         if ahead is None:
             return False

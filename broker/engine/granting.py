@@ -1,7 +1,7 @@
 """Carry out the commands of consumers that grant each delivery and settle it with an outcome (AMQP): GRANT, GIVE BACK.
 
-A grant is a limit of the number of deliveries that a subscription has had, so what is unsettled, and when it is
-settled, does not matter.
+A grant is a limit of the number of deliveries that a subscription has had, so it does not matter which of them are
+settled, and when.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Granting(Part):
         self._acknowledger = acknowledger
 
     def grant(self, client: Client, command: Grant) -> None:
-        """Set the limit, send the receipt, and deliver up to it; with ``is_drain``, end what is left of the grant."""
+        """Set the limit, send the receipt, and deliver up to it; with ``is_drain``, end the rest of the grant."""
         subscription = client.subscriptions.get(command.id)
         if subscription is None or not subscription.is_pull:
             client.send_receipt(command.receipt)
             return
-        subscription.pulled = number = subscription.pulled + 1  # a drain before it has ended
+        subscription.pulled = number = subscription.pulled + 1  # ends an earlier drain
         subscription.credit = max(0, command.limit - subscription.tag)
-        client.send_receipt(command.receipt)  # what is delivered from now on is of this grant
+        client.send_receipt(command.receipt)  # later deliveries belong to this grant
         self._acknowledger.resume(subscription)
         if command.is_drain and not self._dispatcher.browsing.is_under_way(subscription):
             self._end_drain(subscription, number, 0)  # a browser has its own end

@@ -1,4 +1,4 @@
-"""A part of the engine: what each has of the others, its store and settings, and the loop that it runs on."""
+"""Base of the parts of the engine: their shared objects (store, settings, loop and other parts)."""
 
 from __future__ import annotations
 

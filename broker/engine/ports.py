@@ -17,7 +17,7 @@ from tandemmq.store.records.message import Destination, Message
 InThread = Callable[[Callable[[], object], Callable[[], None]], object]
 # (seconds, function): ``call_later`` of the loop.
 CallLater = Callable[[float, Callable[[], None]], object]
-# Has work that takes steps done in slices of the loop's time.
+# Begins work, whose steps are done in slices of the loop's time.
 Start = Callable[[Work[None]], object]
 
 
@@ -61,16 +61,16 @@ class Store(Protocol):
 
 
 class Completion(Protocol):
-    """Context of an operation that the engine hands to the store, if something follows from it: made with the
-    operation, called when that holds."""
+    """Context of an operation of the store that has a continuation: made with the operation, called when the operation
+    is durable."""
 
     @property
     def client(self) -> Client | None:
         """Client that waits for it."""
 
     def durable(self, operation: Any) -> Work[None] | None:
-        """Continue: ``operation`` holds. The work that is returned must be done before the next operation. Queues that
-        got messages are in ``Dispatcher.touched``, and are dispatched at the end of the step."""
+        """Continue: ``operation`` is durable. The work that is returned must be done before the next operation. Queues
+        that got messages are in ``Dispatcher.touched``, and are dispatched at the end of the step."""
 
 
 class DueSender(Protocol):
@@ -89,8 +89,8 @@ class DueSender(Protocol):
     def send_due(
         self, client: Client, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace
     ) -> Work[None]:
-        """Have ``message`` stored in its destinations in one Atomic with ``parts``, and shown once that holds, in
-        steps. ClientError if it cannot be sent; then nothing was handed to the store."""
+        """Have ``message`` stored in its destinations in one Atomic with ``parts``, and made visible once that is
+        durable, in steps. ClientError if it cannot be sent; then nothing was handed to the store."""
 
     def bury_due(
         self, user: str | None, message: Message, cause: str, parts: Sequence[AddMessage | RemoveMessage]

@@ -325,9 +325,9 @@ class Sender(Part):
     def settle(
         self, client: Client, made: Copies, transaction: TransactionId | None
     ) -> tuple[list[AddMessage], list[tuple[Message, Target]]]:
-        """Return what the store keeps of ``made``, and what only memory keeps: for the present queues and durable
-        subscriptions. A queue that ended between the steps begins again, as with a new message. ClientError if it may
-        not. The result must be carried out in the same turn."""
+        """Return the part of ``made`` that the store keeps, and the part that only memory keeps, for the present queues
+        and durable subscriptions. A queue that ended between the steps begins again, as with a new message. ClientError
+        if it may not. The result must be carried out in the same turn."""
         made.give_back()
         operations: list[AddMessage] = []
         volatile: list[tuple[Message, Target]] = []
@@ -388,7 +388,8 @@ class Sender(Part):
         )
 
     def may_be_stored(self, client: Client, message: Message) -> bool:
-        """Return whether ``message`` may be stored, also if that shows later: it is scheduled, or for very many."""
+        """Return whether ``message`` may be stored, also if this is known only later: it is scheduled, or for very
+        many."""
         return may_be_scheduled(message) or (
             message.persistent
             and any(self._may_be_stored(message, each, client) for each in self.router.targets(client, message))

@@ -5,10 +5,10 @@
                   once more, when it was alone         a dead letter
 
 A lost consumer had many messages, and at most one of them caused the loss. So the last delivery of each is without
-another suspect of its queue, and a harmless message is acknowledged then. What a client gives back in order is counted,
-and never makes a dead letter.
+another suspect of its queue, and a harmless message is acknowledged then. Deliveries that a client gives back in order
+are counted, and never become dead letters.
 
-A count is written when its message comes back, and before a suspect is delivered: so it holds for the next master. A
+A count is written when its message comes back, and before a suspect is delivered: so the next master knows it. A
 message that is delivered once is never written again. Only a master that takes over counts the first messages that it
 finds before it delivers them, some for each queue: one of them may have caused the end of the former master.
 """
@@ -205,8 +205,8 @@ class Suspects(Part):
         if not counts:
             then()
             return
-        # What becomes durable until then is only counted by the queue (window.py, rule 3), and is not in the page: so
-        # the page is not the end, and the queue reads on.
+        # Messages that become durable until then are only counted by the queue (window.py, rule 3), and are not in the
+        # page: so the page is not the end, and the queue reads on.
         page.is_end = False  # prove: late-page-has-no-end
         self._append(CountDeliveries(page.owner, counts, Callback(None, lambda _: then())))
 

@@ -5,10 +5,10 @@ order key, so that a million of them cost little; the message itself is read bac
 it in its destination, removes the pending copy and, if it repeats, stores the next one: at any crash all of that
 happened or none of it. Nothing is sent twice, and nothing is lost.
 
-After a promotion the times are read from the store, page by page, while those known already are kept: a large number
-of pending messages does not delay the take-over, only (by the time it takes to read them) what fell due meanwhile.
+After a promotion the times are read from the store, page by page, while those known already are kept. So a large number
+of pending messages does not delay the take-over, but only the messages that are due already, by the time of this read.
 
-All methods are called on the event loop, and nothing in here waits.
+All methods are called on the event loop, and none waits.
 """
 
 from __future__ import annotations
@@ -348,7 +348,7 @@ class Scheduler:
             client = acting.get(due.user)
             if client is None:
                 client = acting[due.user] = self._sender.acting_for(due.user)
-            # A run waits in the store beside its cron entry, whatever it sends.
+            # Each run of a cron entry is stored, also if its message is not persistent.
             if run is not None or (following is not None and message.persistent):
                 self._sender.check_room(message)  # prove: repeated-messages-wait-for-room
             if run is not None:

@@ -30,7 +30,7 @@ SLICE_SECONDS = 0.0005
 #: After a turn that took this long, because of a step that cannot be interrupted, others have these iterations.
 OVERLONG_SECONDS = 0.001
 GIVEN_ITERATIONS = 3
-#: Work that took this long is long work, and has its turn after all that is not.
+#: Work that took this long is long work, and has its turn after all short work.
 LONG_SECONDS = 0.01
 
 

@@ -45,7 +45,7 @@ class _Progress:
     slow_count: int = 0
 
     def skip(self, milliseconds: int) -> None:
-        """Leave out a time during which the client waited for the broker."""
+        """Exclude a time during which the client waited for the broker."""
         self.acknowledged_at += milliseconds
         if self.slow_since:
             self.slow_since += milliseconds

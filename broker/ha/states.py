@@ -2,7 +2,7 @@
 
 `TRANSITIONS` says which phase an event leads to; there is no other way from one phase to another. `RECOGNISED` says by
 which type, errno or SQLSTATE a failure is known: never by the text of a message. `ANSWERS` says what each trouble leads
-to at each moment. Together they stand where ActiveMQ has IO exception handlers; ``tandemmq doctor errors`` prints them.
+to at each moment. Together they replace ActiveMQ's IO exception handlers; ``tandemmq doctor errors`` prints them.
 
 Pure: nothing here waits, logs or touches a disk.
 """

@@ -5,10 +5,10 @@ A connection parses its input for ``SLICE_SECONDS`` at most, and is read for ``R
 meanwhile. The line has first the connections that found no time, so that a client that sends little hardly waits; then
 the connections that had a slice, one after the other, for ``SPENT_SECONDS`` each.
 
-Between the two parts of the line, the loop hands to the store what the first said; the store writes it while the second
+Between the two parts of the line, the loop hands the commands of the first to the store, which writes while the second
 part has its time. Between the steps, the reports of the store are taken and the receipts written (``between``). Before
-the next turn of connections that wait, the loop carries out all that is ready. So a client that sends little does not
-wait for the others at each step to its receipt.
+the next turn of connections that wait, the loop carries out everything that is ready. So a client that sends little
+does not wait for the others at each step to its receipt.
 """
 
 from __future__ import annotations

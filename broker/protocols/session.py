@@ -17,7 +17,7 @@ RECEIVED_BYTES_MAX = 1 << 16
 class Session(delivery.Session, Protocol):
     """Session of one client: bytes in, commands out; the broker's replies in, bytes out. Pure.
 
-    Replies of the broker (``core.delivery.Session``) pile up until ``take``; ``pending_bytes`` is their length.
+    Replies of the broker (``core.delivery.Session``) are kept until ``take``; ``pending_bytes`` is their length.
     """
 
     pending_bytes: int

@@ -154,7 +154,7 @@ class JournalCopy:
         _, file, end = self.position
         if file:
             self._close()
-            if self._files.exists(file):  # not if it was given up while it came
+            if self._files.exists(file):  # unless the master gave it up during the transfer
                 self._cut(file, end)  # prove: own-torn-tail-is-cut
             for later in reversed(self._files.list()):
                 if later > file:
@@ -175,8 +175,8 @@ class JournalCopy:
 
     def begin(self, common: tuple[int, int], files: Collection[int], lacking: Collection[int]) -> None:
         """Remove what the master does not have: what is after ``common``, newest first, then files before it that are
-        not among ``files``, oldest first. Durable on return; what was cut off is kept in ``quarantine/``. The files
-        ``lacking`` come before anything else."""
+        not among ``files``, oldest first. Durable on return; what was cut off is kept in ``quarantine/``. The master
+        sends the files ``lacking`` first."""
         self._close()
         common_file, common_end = common
         there = self._files.list()
@@ -186,7 +186,7 @@ class JournalCopy:
         for file in reversed(there):
             if file > common_file:
                 self._files.remove([file])  # prove: cut-newest-first-each-synced
-        if common_file in there:  # also a torn batch after the position, which what comes may not cover
+        if common_file in there:  # also a torn batch after the position, because the next bytes may not cover it
             self._cut(common_file, common_end)  # prove: nothing-stands-behind-the-common-point
         for file in there:
             if file <= common_file and file not in files:

@@ -235,8 +235,8 @@ class ZooKeeperDirectory:
         return found
 
     def _make_parents(self) -> None:
-        """Make the parent nodes. `zk_path` belongs to all sets that share it, so any client may add to it; what is
-        below our name is ours."""
+        """Make the parent nodes. `zk_path` belongs to all sets that share it, so any client may add to it; the nodes
+        below the broker's name belong to this set."""
         from kazoo.security import OPEN_ACL_UNSAFE
 
         self._call("ensure_path", self._place.path, OPEN_ACL_UNSAFE)

@@ -61,7 +61,7 @@ def refusal_to_promise(
 ) -> str | None:
     """Return why ``view`` does not promise ``epoch`` to the store ``asker``; None: it does."""
     if epoch == view.epoch and asker == view.candidate:
-        return None  # once more
+        return None  # a repeated question
     if epoch <= view.epoch:  # prove: promise-only-above
         return f"epoch {view.epoch} is promised"
     if founding is not None:

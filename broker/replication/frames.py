@@ -1,6 +1,6 @@
 """The bytes of messages between the members of a set. Pure: bytes in, messages out.
 
-    | length of what follows the CRC u32 | CRC-32 of what follows u32 | type u8 | content |
+    | length of the rest u32 | CRC-32 of the rest u32 | type u8 | content |
 
 The content is JSON in UTF-8, with a key for each field; only BYTES and PIECE have a head of fixed fields, and the
 unchanged bytes of the journal. All numbers are big-endian.

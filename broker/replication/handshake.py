@@ -151,7 +151,7 @@ class Handshake:
             if self._may_be_plain(message.store):
                 self._is_plain = True
                 return self._meet(message)
-            return self._refuse("the token is to be proved before HELLO")
+            return self._refuse("the token must be proved before HELLO")
         return self._refuse(f"{name_of(message)} is not expected here")
 
     def _prove_challenges(self, theirs: str) -> Proof:

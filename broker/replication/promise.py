@@ -3,7 +3,7 @@ withdrawn.
 
     replication.promise   | slot 0, 4096 | slot 1, 4096 |
 
-    slot  | TMQPROM1 8 | CRC-32 of what follows u32 | sequence u64 | length u32 | JSON | zeros |
+    slot  | TMQPROM1 8 | CRC-32 of the rest u32 | sequence u64 | length u32 | JSON | zeros |
 
 All numbers are big-endian. The valid slot with the higher sequence counts. A change writes both slots, each synced
 before the next. So after the change either slot alone holds it, and at each moment one slot is whole and synced. The

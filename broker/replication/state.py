@@ -133,7 +133,7 @@ class ElectionTimer:
             self._follows = self._granted = None
 
     def rest(self, seconds: float = 0.0) -> None:
-        """Stand after a random moment, and not before ``seconds`` have passed."""
+        """Become a candidate after a random time, and not before ``seconds`` have passed."""
         with self._guard:
             wait = self._chance.uniform(0, WAIT) * self._timeout
             self._stand_at = max(self.lease_until, self._now() + seconds) + wait

@@ -1,8 +1,8 @@
 """A connection to a member over TCP: bytes that wait to be sent, TLS, and the received messages.
 
-``send`` writes at once when nothing waits, on the thread that calls it: a batch does not wait for another thread. What
-the socket does not take waits in order, and the network's thread sends it on. Data is not copied: a message is a head
-and its data, given to the socket together.
+``send`` writes at once when nothing waits, on the thread that calls it: a batch does not wait for another thread. Bytes
+that the socket does not take wait in order, and the network's thread sends them. Data is not copied: a message is a
+head and its data, given to the socket together.
 
 With TLS one thread at a time uses the socket, for reading, too: OpenSSL requires it.
 """
@@ -37,7 +37,7 @@ class Stage(Enum):
 
 
 class TcpLink(Link):
-    """A connection to a member. ``attend`` makes the network's thread look at this link; from any thread."""
+    """A connection to a member. ``attend`` makes the network's thread serve this link; from any thread."""
 
     def __init__(
         self, sock: socket.socket, *, target: str | None, peer: str, attend: Callable[[TcpLink], object]
@@ -110,7 +110,7 @@ class TcpLink(Link):
         return bool(self._waiting) and not self._must_read_first
 
     def flush(self) -> None:
-        """Send what waits, as far as the socket takes it."""
+        """Send the waiting bytes, as many as the socket takes."""
         with self._lock:
             if self.ended_by is None:
                 self._flush()
@@ -136,8 +136,8 @@ class TcpLink(Link):
             self._must_read_first = False
 
     def _decrypt(self, sock: ssl.SSLSocket) -> bytes:
-        """Decrypt what has come. One call of ``recv`` returns at most one small TLS record, so it is called several
-        times."""
+        """Decrypt the received bytes. One call of ``recv`` returns at most one small TLS record, so it is called
+        several times."""
         parts: list[bytes] = []
         have = 0
         with self._lock:

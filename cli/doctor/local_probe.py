@@ -49,7 +49,7 @@ class LocalProbe:
             raise OSError(errno.EINVAL, f"a name in the scratch directory is {NAME.pattern}", name)
         return f"{self.directory}/{name}"
 
-    # -- who wins a name
+    # -- races for a name
 
     def race_links(self, prefix: str, rounds: int) -> list[int]:
         """Link a file of ours to ``prefix0``, ``prefix1``, ... and return the rounds won, judged by inode, too.

@@ -17,7 +17,7 @@ from tandemmq.cli.output import json_option, tell
 COMMANDS: Final[Commands] = {
     "composition": ("tandemmq.cli.pipeline.jobs", "Show what fills the files."),
     "verify": ("tandemmq.cli.pipeline.jobs", "Verify checksums; show damage."),
-    "duplicates": ("tandemmq.cli.pipeline.jobs", "Find what was stored twice."),
+    "duplicates": ("tandemmq.cli.pipeline.jobs", "Find messages that were stored twice."),
     "dlq": ("tandemmq.cli.pipeline.jobs", "Show dead letters with origin and cause."),
     "latency": ("tandemmq.cli.pipeline.jobs", "Show how long messages waited, and how many wait."),
     "pins": ("tandemmq.cli.pipeline.jobs", "Show why each file is kept."),

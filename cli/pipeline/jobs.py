@@ -46,7 +46,7 @@ def verify(**common: Any) -> None:
 @click.command
 @common_options
 def duplicates(**common: Any) -> None:
-    """Find what was stored twice: the same id, the same number of a producer, the same body.
+    """Find messages that were stored twice: the same id, the same number of a producer, the same body.
 
     Exit code 1 for the first two; equal bodies may be intended.
     """

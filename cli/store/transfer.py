@@ -132,7 +132,7 @@ def _look(source: str, scratch: str, as_json: bool) -> None:
     with failures_told():
         found = survey(source, scratch, is_live=holder is not None, progress=progress)
     if holder is not None:
-        found.notes.append(f"in use by {holder}: what it has not settled yet is omitted")
+        found.notes.append(f"in use by {holder}: its unsettled updates are omitted")
     if as_json:
         click.echo(json.dumps(_survey_as_json(found)))
     else:
@@ -168,7 +168,7 @@ def _print_survey(found: Survey) -> None:
     for share in found.files:
         held = [f"{count} of {name}" for name, (count, _) in share.holders.items()]
         if share.pins:
-            held.append("acknowledgements of what is in " + ", ".join(f"db-{file}.log" for file in share.pins))
+            held.append("acknowledgements of messages in " + ", ".join(f"db-{file}.log" for file in share.pins))
         click.echo(f"db-{share.file}.log, {share.bytes} bytes: {'; '.join(held) or 'nothing that is needed'}")
     click.echo(f"{found.bytes} bytes of journal; compaction would free up to {found.bytes_freed_by_compaction} of them")
     say_each("will not be copied: ", found.transactions)
@@ -259,7 +259,7 @@ def _cells(sum: Sum | None) -> list[object]:
     return [0, 0, None] if sum is None else [sum.count, sum.bytes, sum.digest[:HASH_CHARS]]
 
 
-# ---- the way back to ActiveMQ
+# ---- return to ActiveMQ
 
 
 @click.command()

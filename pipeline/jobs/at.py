@@ -179,7 +179,7 @@ def findings(
 ) -> tuple[str, ...]:
     """Return sentences about the contents and their certainty. ``unheaded``: stores that ActiveMQ wrote last, and whose
     journal may lack files."""
-    lines = [f"At {moment} {messages:,} messages stood in {holders:,} queues and subscriptions, {size(bytes)}."]
+    lines = [f"At {moment} {messages:,} messages were in {holders:,} queues and subscriptions, {size(bytes)}."]
     several = len(cuts) > 1
     for cut in cuts:
         where = f"{cut.store}: " if several else ""
@@ -193,8 +193,8 @@ def findings(
             )
         else:
             lines.append(
-                f"{where}the journal shows {_exact(cut.before)} before that moment and {_exact(cut.behind)} behind it; "
-                f"{cut.open:,} removes and commits between them are taken as done."
+                f"{where}the journal shows {_exact(cut.before)} before that moment and {_exact(cut.behind)} after it; "
+                f"{cut.open:,} removes and commits between them are assumed to be done."
             )
     for store, files in lost.items():
         where = f"{store}: " if several else ""
@@ -275,7 +275,7 @@ def run(
     sums = only_row(by_holder.agg(F.sum("messages"), F.sum("bytes"), F.count("*")))
     damaged = effects.damaged_bytes(whole.read(spark, columns.BATCHES, ("length", "status")))
     moment = f"{time:%Y-%m-%d %H:%M:%S}" if time is not None else f"{offset:,} of db-{file}.log"
-    table = head(by_holder, "What was there", f"{_HELD} messages bytes oldest expired in_doubt")
+    table = head(by_holder, "Contents", f"{_HELD} messages bytes oldest expired in_doubt")
     first = f"{_HELD} message_id broker_in priority is_expired file offset"
     order = in_order(stood, is_prioritized=is_prioritized)
     several = len({each.store for each in files}) > 1

@@ -1,6 +1,6 @@
 """Messages that were stored twice: the same message id, the same number of a producer, the same body.
 
-    same_id        a producer sent again what was stored, and the audit missed it
+    same_id        a producer sent a stored message again, and the audit missed it
     same_sequence  a producer gave one number to messages of different ids
     same_body      different messages of one destination have one body; sent twice by an application, or intended
 

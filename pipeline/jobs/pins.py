@@ -4,7 +4,7 @@
     message        live messages are in it
     subscription   the record of a durable subscription does
     transaction    operations of an open or prepared transaction do
-    acks_of        its acknowledgements, copies and deletions keep removed what died in ``ref_file``, which stays
+    acks_of        its acknowledgements, copies and deletions concern messages in ``ref_file``, which stays
     fence          it began an epoch, and ``ref_file``, which is older, stays
 
 A file without any of these is deleted at the next checkpoint.

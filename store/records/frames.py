@@ -111,9 +111,11 @@ class OpenedMessage(Message):
             start, stop = self._body_at, len(self.raw)
             if start is None:
                 start, stop = self._content_at + 5, loose.skip_blob(self.raw, self._content_at)
+            if self.body_kind is BodyKind.TEXT:
+                start += 4  # the length of the text
+            stop = max(start, stop)  # a message without a body ends before
             if self.body_kind is not BodyKind.TEXT:
                 return self.raw[start : min(stop, start + bytes_max)], start + bytes_max < stop
-            start += 4  # the length of the text
             end = min(stop, start + bytes_max)
             while start < end < stop and self.raw[end] & 0xC0 == 0x80:
                 end -= 1

@@ -23,7 +23,7 @@ def test_closes_all():
 """
 
 
-def test_who_leaves_many_files_open_is_named(tmp_path: Path) -> None:
+def test_a_test_that_leaves_many_files_open_is_named(tmp_path: Path) -> None:
     (tmp_path / "test_leaving.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.descriptors", "-p", "no:cacheprovider", "-q"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

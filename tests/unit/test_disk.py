@@ -56,7 +56,7 @@ STEPS = st.lists(st.integers(1, 40), min_size=1, max_size=10)
 
 
 @given(st.binary(max_size=200), st.integers(0, 20), STEPS)
-def test_whatever_a_call_takes_all_is_written_and_nothing_beside(data: bytes, offset: int, steps: list[int]) -> None:
+def test_all_bytes_are_written_for_any_lengths_of_the_calls(data: bytes, offset: int, steps: list[int]) -> None:
     before = b"\xaa" * 300
     for given_as in (bytes, bytearray, memoryview):
         memory = Memory(before, steps)
@@ -66,7 +66,7 @@ def test_whatever_a_call_takes_all_is_written_and_nothing_beside(data: bytes, of
 
 
 @given(st.binary(max_size=200), st.integers(0, 220), st.integers(0, 220), STEPS)
-def test_whatever_a_call_gives_all_is_read_that_the_file_has(
+def test_all_bytes_are_read_for_any_lengths_of_the_calls(
     content: bytes, offset: int, length: int, steps: list[int]
 ) -> None:
     memory = Memory(content, steps)
@@ -101,7 +101,7 @@ def test_a_write_that_takes_nothing_says_where_and_how_much(file: int) -> None:
     assert failure.value.errno == errno.EIO
 
 
-def test_nothing_to_write_asks_the_disk_for_nothing(file: int) -> None:
+def test_an_empty_write_makes_no_call(file: int) -> None:
     disk = UnwillingDisk("nothing")
     write_fully(disk, file, b"", 0)
     assert disk.calls == 0
@@ -125,7 +125,7 @@ def test_no_other_place_writes_to_files_by_the_verbs_that_may_write_in_part() ->
 @pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY, os.O_RDWR | os.O_CREAT])
 @pytest.mark.parametrize("kind", STRANGE)
 @pytest.mark.timeout(60)
-def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, kind: str, flags: int) -> None:
+def test_an_irregular_file_is_not_opened(tmp_path: Path, kind: str, flags: int) -> None:
     directory = tmp_path / "store"
     directory.mkdir()
     path = directory / "db-7.log"
@@ -192,7 +192,7 @@ def test_data_is_found_behind_holes(tmp_path: Path) -> None:
         assert data_from(os, fd, 1 << 41) == 1 << 41, "behind it there is nothing to pass over"
 
 
-def test_where_holes_are_not_told_everything_may_be_data() -> None:
+def test_without_reported_holes_all_bytes_may_be_data() -> None:
     class Plain:
         def lseek(self, fd: int, position: int, how: int, /) -> int:
             raise OSError(errno.EINVAL, "no such question")

@@ -74,7 +74,7 @@ def test_it_is_forked() -> None:
 
 
 @pytest.mark.parametrize("variable", ["PYTHONHASHSEED", "LD_PRELOAD", "LC_ALL", "MALLOC_ARENA_MAX", forked.NO_FORK])
-def test_what_only_a_start_can_do_is_a_new_interpreter(variable: str) -> None:
+def test_a_command_that_needs_a_start_runs_in_a_new_interpreter(variable: str) -> None:
     environment = {**os.environ, variable: "" if variable == "LD_PRELOAD" else "1"}
     loaded = forked.run([*PROGRAM, "import sys; print('tandemmq.broker.run' in sys.modules)"], env=environment)
     assert loaded.stdout == "False\n"

@@ -13,6 +13,6 @@ def test_a_page_holds_what_the_code_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", lists.COUNTED)
-def test_what_is_counted_does_not_grow(name: str) -> None:
+def test_a_counted_list_does_not_grow(name: str) -> None:
     found = lists.COUNTED[name]()
     assert len(found) <= lists.recorded()[name], f"to see them: python -m tests.support.lists {name}"

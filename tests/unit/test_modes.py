@@ -35,7 +35,7 @@ def test_new_files_and_directories_get_their_mode(tmp_path: Path, file_mode: int
     assert narrowing(file_mode) == command
 
 
-def test_what_is_open_to_more_is_found(tmp_path: Path) -> None:
+def test_files_open_to_more_users_are_found(tmp_path: Path) -> None:
     modes = {"a": 0o600, "b": 0o640, "c": 0o604, "d": 0o620, "e": 0o700}
     for name, mode in modes.items():
         (tmp_path / name).touch()

@@ -77,7 +77,7 @@ def few_modules(place: Path) -> Path:
         ("1", "/nowhere/cc", None),
     ],
 )
-def test_what_cannot_be_compiled_is_plain_python_and_says_why(
+def test_a_build_without_a_compiler_is_plain_python_with_the_reason(
     tmp_path: Path, wish: str, compiler: str, reason: str | None
 ) -> None:
     """None: it was to be compiled, so the build fails."""

@@ -114,7 +114,7 @@ def is_ambiguous(pattern: str) -> bool:
         (r"(?:a+b)*c", False),
     ],
 )
-def test_what_is_ambiguous(pattern: str, expected: bool) -> None:
+def test_ambiguous_expressions(pattern: str, expected: bool) -> None:
     assert is_ambiguous(pattern) is expected
 
 

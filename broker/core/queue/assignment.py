@@ -26,14 +26,14 @@ from tandemmq.broker.core.queue.priorities import BOUNDS, NO_LIMIT, Levels, key_
 from tandemmq.broker.core.queue.skipped_ranges import SkippedRanges
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.share import Share
-from tandemmq.broker.core.slices import LOOK, WEIGHED_BYTES, Pace, Work
+from tandemmq.broker.core.slices import CLOCK_ITEMS, WEIGHED_BYTES, Pace, Work
 
 _weight = attrgetter("weight")
 _NOBODY: frozenset[Subscription] = frozenset()
 # Maximum number of messages put into lanes by one call of ``dispatch``; the time of a step is a second bound: the clock
-# is read after each message if a selector is expensive, else once in LOOK. The number is smaller if many selectors test
-# each message: CHOICES_FREE tests take as long as the rest. So does the search for a group's owner among LOOKED_FREE
-# consumers.
+# is read after each message if a selector is expensive, else once in CLOCK_ITEMS. The number is smaller if many
+# selectors test each message: CHOICES_FREE tests take as long as the rest. So does the search for a group's owner among
+# LOOKED_FREE consumers.
 PLACED_MAX = 2000
 CHOICES_FREE = 4
 LOOKED_FREE = 8
@@ -246,7 +246,7 @@ class Assignment:
             asked = 1 + lanes.choices // CHOICES_FREE + (groups.looked_at - looked_at) // LOOKED_FREE
             asks_left -= asked
             unwatched += asked + entry.weight // WEIGHED_BYTES
-            if (is_expensive or unwatched >= LOOK) and backlog.count:
+            if (is_expensive or unwatched >= CLOCK_ITEMS) and backlog.count:
                 unwatched = 0
                 if not is_timed:
                     is_timed = True

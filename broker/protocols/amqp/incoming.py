@@ -160,8 +160,12 @@ class Incoming:
         elif key in _REPEATED:
             name, most = _REPEATED[key]
             count = _number(key, value)
-            if 0 < count <= most:
-                self.properties[name] = count if most == _INT_MAX else Long(count)
+            if not 0 < count <= most:
+                return
+            if most == _INT_MAX:
+                self.properties[name] = count
+            else:
+                self.properties[name] = Long(count)
         elif key == _DELIVERY_TIME:
             self._has_time = True
             self._delay(_number(key, value) - self._now)

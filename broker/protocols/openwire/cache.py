@@ -1,7 +1,7 @@
 """Objects that a connection repeats, by number (OpenWireFormat's marshall cache; openwire.md 4.3).
 
 Each direction has its own table. A writer sends an object once, with an index, and the index alone from then on;
-null is an object like any. Redefining an index is allowed, and how a writer chooses them is its own affair.
+null is an object like any other. Redefining an index is allowed, and a writer may choose indexes freely.
 """
 
 from __future__ import annotations

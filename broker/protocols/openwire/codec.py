@@ -1,4 +1,4 @@
-"""Frames of one connection and direction pair, by the table: the interpreter of schema.py.
+"""Frames of one connection, in both directions: the interpreter of the table in schema.py.
 
     u4 size, u1 data type, fields      size counts what follows it
 
@@ -10,9 +10,9 @@ number is in the bytes, this module knows which comes next, in which version, an
     array       bool present, i2 count, nested ...
     throwable   bool present, class, message, [traces: i2 count, (class, method, file, i4 line) ..., cause]
 
-Nothing is allocated that the frame does not hold: lengths are compared with what is left of it, and each element
-of an array takes at least a bit of it. Objects and causes are nested NESTING_MAX deep at most. How many fields and
-objects a frame may have is set by the caller: that bounds the time to read it.
+No memory is allocated beyond the content of the frame: lengths are compared with the rest of it, and each element of an
+array takes at least a bit of it. Objects and causes are nested NESTING_MAX deep at most. The caller limits the number
+of fields and objects of a frame, and so the time to read it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tandemmq.store.records.message import BodyKind
 from tandemmq.store.records.remembered import remember
 
 NESTING_MAX = 32
-# Fields and objects of a frame of a known origin: a frame of the store is read whatever it has.
+# Fields and objects of a frame of a known origin: a frame of the store is read without a limit.
 WORK_UNBOUNDED = 1 << 62
 CACHE_SIZE_DEFAULT = 0x3FFF  # OpenWireFormat: the meaning of 0
 
@@ -85,8 +85,8 @@ class WireFormat:
     Frames must be decoded, and encoded ones sent, in the order of the connection: with caching, later ones refer to
     earlier ones. Without, nothing is remembered, and one WireFormat may serve many connections.
 
-    ``is_stored_form``: a message's frame is, except for ids of the transport, the one in the journal; and all that
-    travels beside messages has one layout.
+    ``is_stored_form``: a message's frame is, except for ids of the transport, the one in the journal; and all other
+    commands have one layout.
     """
 
     __slots__ = (
@@ -198,7 +198,7 @@ class WireFormat:
             raise WireError(f"{layout.name} comes as a frame within a frame, which no peer sends")
         if self.is_tight or (tail := ID_TAILS.get(number)) is None:
             return self._read(reader, layout, depth + 1)
-        # Most frames repeat the ids and destinations of those before: their bytes stand for them.
+        # Most frames repeat the ids and destinations of earlier frames: these are found by their bytes.
         data, start = reader.data, reader.position
         stop = start + STRING_HEAD + (data[start + 1] << 8 | data[start + 2]) + tail
         key = data[start - 1 : stop]
@@ -246,7 +246,7 @@ class WireFormat:
     # ---- writing
 
     def encode(self, command: Command) -> bytes:
-        """Return the whole frame, size included. Raises WireError for what the format has no room for."""
+        """Return the whole frame, size included. Raises WireError for values that do not fit into the format."""
         if self.is_stored_form and (hot := WRITERS.get(type(command))) is not None:
             try:
                 return hot(command)

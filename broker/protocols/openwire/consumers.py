@@ -32,7 +32,7 @@ class Consumer:
     ``is_lenient``: a plain subscriber of a topic or a browser; only the number of its acknowledgements matters
     (TopicSubscription, QueueBrowserSubscription). ``has_groups``: a consumer of queues, which give it whole groups.
     ``is_restored``: its client had it before a failover, and may acknowledge deliveries of another connection.
-    ``dispatched`` counts all deliveries ever. ``pull_ms`` is how long its last MessagePull waits; None: there was none.
+    ``dispatched`` counts all deliveries. ``pull_ms`` is how long its last MessagePull waits; None: there was none.
     ``wire_id`` is its id in the loose encoding, as a client writes it.
     """
 
@@ -61,7 +61,7 @@ class Consumer:
     def __len__(self) -> int:
         return len(self._unacked)
 
-    # ---- what is dispatched
+    # ---- dispatch
 
     def remember(self, tag: int, message: Message) -> None:
         """Remember a delivery. Its client acknowledges it by the id of ``message``."""
@@ -85,13 +85,13 @@ class Consumer:
         return is_first
 
     def head(self, destination: Destination) -> bytes:
-        """Return what precedes the message in its MessageDispatch, from the data type on (loose encoding)."""
+        """Return the bytes before the message in its MessageDispatch, from the data type on (loose encoding)."""
         if destination is not self._destination:
             self._destination = destination
             self._head = self._start + loose.destination(destination) + b"\1"
         return self._head
 
-    # ---- what is acknowledged
+    # ---- acknowledgements
 
     def tag(self, message_id: str | None, destination: Destination | None = None) -> int | None:
         """Return the oldest unacknowledged delivery of that message, from ``destination`` if one came from there; None
@@ -168,7 +168,7 @@ class Consumer:
 
     def seen(self, last_delivered: int) -> int | None:
         """Return the tag up to which the application saw its messages, by the broker's number of the last one
-        (RemoveInfo): see Unsubscribe. A number that is not among them says that none of these was seen
+        (RemoveInfo): see Unsubscribe. A number that is not among them means that none of these was seen
         (Queue.removeSubscription)."""
         if last_delivered == LAST_DELIVERED_UNKNOWN:
             return None
@@ -194,8 +194,8 @@ def subscription_id(consumer_id: ConsumerId) -> str:
 
 
 def first_of_group(nested: memoryview) -> memoryview:
-    """Return the message with its last field set, jMSXGroupFirstForConsumer. A blob, with more after it, stays as it
-    is."""
+    """Return the message with its last field set, jMSXGroupFirstForConsumer. A blob, which has more bytes after it, is
+    not changed."""
     if nested[0] == BodyKind.BLOB:
         return nested
     changed = bytearray(nested)

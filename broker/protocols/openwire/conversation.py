@@ -1,10 +1,11 @@
 """Open sessions, consumers, producers and transactions of one OpenWire client, by its names, and its commands. Pure.
 
-A command that changes nothing in the broker - it is known already, or only worth a note - gives no commands, and is
-answered at once if its client waits. All others carry the receipt of their client's command in the last one they give.
+A command that changes nothing in the broker (it is a repetition, or only information) gives no commands, and is
+answered at once if its client waits. All others give commands, the last of which carries the receipt of the client's
+command.
 
 An object counts as open from the moment its command is read, so that the next commands find it; the broker may still
-refuse it, and then it was never there.
+refuse it, and then it counts as never opened.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from tandemmq.store.records.message_ids import is_of_broker
 # Limit of one connection's sessions; for consumers the engine has a bound.
 SESSIONS_MAX = 10_000
 PRODUCERS_MAX = 10_000
-# Consumers that the broker ended, and their client has not closed yet; of more, closing them is an error to it.
+# Consumers that the broker ended, and their client has not closed yet; beyond them, closing one is an error.
 ENDED_MAX = 1_000
 # Transactions whose acknowledgements are remembered, the oldest forgotten first: so many are open only if their
 # ends come on other connections.
@@ -122,7 +123,7 @@ class Conversation:
         if id is None:
             raise ClientError("ConnectionInfo lacks the connection id")
         if id.value == self.connection_id:
-            return []  # TransportConnection.processAddConnection: once more is no mistake
+            return []  # TransportConnection.processAddConnection: a repetition is no mistake
         if self.connection_id is not None:
             raise _not_registered(
                 f"This socket carries the connection {self.connection_id} already", "Another one needs its own."
@@ -156,7 +157,7 @@ class Conversation:
         )
 
     def _pass_over(self, command: schema.Command, receipt: int | None) -> list[Command]:
-        """Do nothing: the broker takes note of the command, and no more (TransportConnection)."""
+        """Do nothing: the command requires no action of the broker (TransportConnection)."""
         return []
 
     def _check_connection(self, connection_id: str | None) -> None:
@@ -251,7 +252,7 @@ class Conversation:
             del self._by_wire_id[consumer.wire_id]
 
     def end_consumer(self, id: str) -> ConsumerId | None:
-        """End a consumer for the broker; its client will close it in its turn. None if that happened already."""
+        """End a consumer for the broker; its client will close it later. None if that happened already."""
         consumer = self.consumers.get(id)
         if consumer is None:
             return None
@@ -289,7 +290,7 @@ class Conversation:
             self._transactions.clear()
             self._ended.clear()
             # Once it has the response the client sends ShutdownInfo and disconnects, or ConnectionInfo, and begins anew
-            # (pools do): an end before that is an error to it.
+            # (pools do): an end before that is an error for it.
             return [*commands, Disconnect(receipt, is_awaited=True)]
         raise _lacking(command, "object id")
 
@@ -322,7 +323,7 @@ class Conversation:
             return None
         return self.consumers.get(subscription_id(id))
 
-    # ---- what a consumer says
+    # ---- commands of a consumer
 
     def _acknowledge(self, command: schema.MessageAck, receipt: int | None) -> list[Command]:
         consumer = self._consumer(command.consumer_id)
@@ -342,8 +343,7 @@ class Conversation:
         return [asked]
 
     def single_ack(self, frame: bytes) -> Ack | None:
-        """Read a MessageAck of the usual form like ``commands_of``, without the way through the schema; None: see
-        there."""
+        """Read a MessageAck of the usual form like ``commands_of``, without the schema; None: use ``commands_of``."""
         single = read_single_ack(frame)
         if single is None:
             return None
@@ -368,7 +368,7 @@ class Conversation:
         if command.close:
             return [self._unsubscribe(consumer, LAST_DELIVERED_UNKNOWN, receipt)]
         if command.start or command.stop or command.flush or command.prefetch < 0:
-            return []  # no such work of a broker for a client
+            return []  # a broker does none of these for a client
         return [SetPrefetch(consumer.id, command.prefetch, receipt)]
 
     # ---- destinations and transactions
@@ -400,7 +400,7 @@ class Conversation:
         name = asked.transaction
         if isinstance(asked, Begin):
             if name in self._transactions:
-                # TransactionBroker.beginTransaction: once more is no mistake. Another connection may end a branch.
+                # TransactionBroker.beginTransaction: a repetition is no mistake. Another connection may end a branch.
                 return [] if asked.xa is None else [asked]
             self._transactions[name] = set()
             if len(self._transactions) > TRANSACTIONS_MAX:
@@ -410,7 +410,7 @@ class Conversation:
             failed = partial(self._transactions.pop, name, None)
             asked.receipt = Pending(receipt, done=partial(self._committed, name), failed=failed)
         elif isinstance(asked, Prepare):
-            # Done for good only if it was read-only: see OpenWireSession.prepared.
+            # Final only if it was read-only: see OpenWireSession.prepared.
             asked.receipt = Pending(receipt, done=partial(self._committed, name))
         else:
             self._transactions.pop(name, None)

@@ -31,7 +31,7 @@ class MessageHead(NamedTuple):
 
 
 def read_head(head: bytes) -> MessageHead:
-    """Read the head. Raises WireError for bytes that are no message, or have no end of these fields in ``head``."""
+    """Read the head. Raises WireError for bytes that are no message, or if these fields do not end within ``head``."""
     if head[_KIND_AT] not in _KINDS:
         raise WireError(f"data type {head[_KIND_AT]} is no message")
     try:

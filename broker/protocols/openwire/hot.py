@@ -39,14 +39,14 @@ ID_TAILS: Final[dict[int, int]] = {
     loose.PRODUCER_ID: 16,
 }
 STRING_HEAD: Final = 3  # present, length
-# such structures as they are, data type first -> their values
+# bytes of such a structure, with its data type -> its values
 KNOWN_IDS: Final[dict[bytes, Any]] = {}
 
 _HEAD: Final = struct.Struct(">xxxxxi?")
 _HEAD_BYTES: Final[int] = _HEAD.size
 _END: Final = struct.Struct(">i?")
 _MESSAGE_ID: Final = bytes((1, loose.MESSAGE_ID, 0, 1, loose.PRODUCER_ID))  # no text, a producer
-_PRODUCER: Final = 3  # where in it the producer begins
+_PRODUCER: Final = 3  # its offset in the bytes above
 _SINGLE_END: Final = _END.pack(1, False)
 # The bytes of a single ack from its destination to the producer of its first message id -> its consumer, as in the
 # frame, and that producer
@@ -65,7 +65,7 @@ def read_message_ack(data: bytes) -> MessageAck | None:
         else:
             transaction = None
             position += 1
-        # An object known by its bytes is the one that the interpreter made of them; any other is for the interpreter.
+        # Only objects that the interpreter made of the same bytes before; it reads all others.
         stop = position + 21 + (data[position + 3] << 8 | data[position + 4])
         consumer = KNOWN_IDS[data[position + 1 : stop]]
         if data[position] != 1 or type(consumer) is not ConsumerId:
@@ -133,7 +133,7 @@ def read_single_ack(data: bytes) -> tuple[bytes, str, int | None] | None:
 
 def _read_ack_head(data: bytes, transaction: int, stop: int, sequence_at: int) -> tuple[bytes, str] | None:
     """Return consumer and producer of a single ack whose transaction is null at ``transaction``, whose consumer ends at
-    ``stop``, and whose first message id has its numbers at ``sequence_at``. None if it has not."""
+    ``stop``, and whose first message id has its numbers at ``sequence_at``. None if the frame has another form."""
     if loose.read_destination(data, _HEAD_BYTES)[1] != transaction or data[transaction] or data[stop] != STANDARD:
         return None
     if not data.startswith(_MESSAGE_ID, stop + 1):
@@ -155,7 +155,7 @@ def _message_id(data: bytes, position: int) -> tuple[MessageId | None, int]:
     return MessageId(None, producer, *loose.PAIR.unpack_from(data, stop)), stop + 16
 
 
-# data type -> its reader; each returns None for what is left to the interpreter
+# data type -> its reader; each returns None for a frame that the interpreter must read
 READERS: Final[dict[int, Callable[[bytes], Command | None]]] = {
     TRANSACTION_INFO: read_transaction_info,
     loose.MESSAGE_ACK: read_message_ack,
@@ -195,7 +195,7 @@ def _write_producer_ack(command: ProducerAck) -> bytes:
     return head + data + loose.I32.pack(command.size)
 
 
-# class -> its writer; they raise struct.error and Unencodable where the interpreter does
+# class -> its writer; they raise struct.error and Unencodable as the interpreter does
 WRITERS: Final[dict[type[Command], Callable[[Any], bytes]]] = {
     KeepAliveInfo: _write_keep_alive,
     Response: _write_response,

@@ -1,7 +1,7 @@
-"""The loose encoding: every field is where it is described, a presence byte before what may be null.
+"""The loose encoding: the fields in the order of their description, each that may be null after a presence byte.
 
-Readers and writers of both encodings offer the same verbs, so that the interpreter (codec.py) need not know which
-one it has. A reader raises IndexError or struct.error where the frame ends too early.
+Readers and writers of both encodings have the same methods, so that the interpreter (codec.py) need not know which one
+it has. A reader raises IndexError or struct.error if the frame ends too early.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _I64 = struct.Struct(">q")
 
 
 class LooseReader:
-    """Takes one field after the other from ``data``, from ``position`` on. ``work_max``: how many fields it reads."""
+    """Reads one field after another from ``data``, from ``position`` on. ``work_max``: maximum number of fields."""
 
     __slots__ = ("_left", "data", "position", "work_max")
 
@@ -71,7 +71,7 @@ class LooseReader:
         return self.decoded(self.octets(self.uint16())) if self.boolean() else None
 
     def decoded(self, data: bytes) -> str:
-        """Return the text of ``data``, which counts as work where it is not ASCII."""
+        """Return the text of ``data``, which counts as work if it is not ASCII."""
         if not data.isascii():
             self.spend(len(data) // _TEXT_BYTES)
         return decode_modified(data)
@@ -89,7 +89,7 @@ class LooseReader:
         return value
 
     def octets(self, length: int) -> bytes:
-        """Return ``length`` bytes as they are. A length beyond the frame is refused before anything is taken."""
+        """Return ``length`` bytes unchanged. A length beyond the frame is refused before anything is read."""
         start, stop = self.position, self.position + length
         if not start <= stop <= len(self.data):
             raise WireError(f"a length of {length} bytes where the frame has {len(self.data) - start} left")
@@ -145,5 +145,5 @@ class LooseWriter:
         """Write the flag that ``is_marshalled`` reads as False."""
 
     def take(self) -> bytes:
-        """Return all that was written, as it follows a frame's data type."""
+        """Return all written bytes, the content of a frame after its data type."""
         return bytes(self.body)

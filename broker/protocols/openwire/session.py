@@ -5,7 +5,7 @@ every command that wants a response gets exactly one. A failure is an ExceptionR
 response, else a ConnectionError; the connection continues (TransportConnection). A message that comes in the
 store's form is neither decoded nor encoded: the frame that was sent is the one that is stored and dispatched.
 
-Bytes, receipts and liveness are here; what the client has open, under which names, is in conversation.py.
+Bytes, receipts and liveness are here; the client's open objects and their names are in conversation.py.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class OpenWireSession(Output):
     # The message that is delivered next, and its form for this client, which was made on a thread.
     _prepared: tuple[Message, Message] | None = field(default=None, init=False)
     has_more: bool = field(default=False, init=False)
-    unfinished_bytes: int = field(default=0, init=False)  # of a frame that is not whole
+    unfinished_bytes: int = field(default=0, init=False)  # of an incomplete frame
     # True if the handshake is done: the spare connections of a client go no further (openwire.md 16.5).
     is_connected: bool = field(default=False, init=False)
     is_logged_in: bool = field(default=False, init=False)
@@ -115,7 +115,7 @@ class OpenWireSession(Output):
 
     @property
     def version(self) -> int:
-        """Version that is spoken; 0 until the client named its own."""
+        """Version in use; 0 until the client named its own."""
         return self._wire.version if self.is_connected else 0
 
     @property
@@ -123,10 +123,10 @@ class OpenWireSession(Output):
         """True if the client reported that it has a failover transport."""
         return self._conversation.is_fault_tolerant
 
-    # ---- what the client says
+    # ---- input of the client
 
     def receive(self, data: bytes) -> list[Command]:
-        """Parse the next bytes: return the commands that are whole now. Never raises.
+        """Parse the next bytes: return the commands that are complete now. Never raises.
 
         A mistake of the peer is a ProtocolFailure in its place among the commands; when its error is fatal it is the
         last command that this session ever gives. With ``has_more`` the list stops short: carry it out, then ask for
@@ -153,7 +153,7 @@ class OpenWireSession(Output):
                 if not isinstance(frame, bytes):
                     if self._is_stored_form and frame.getbuffer()[4] in _MESSAGES:
                         commands.append(send_of(frame, next(self.sequences), self._now, self._conversation.producers))
-                        break  # it is as long as all that is parsed at once
+                        break  # one such message is the limit of a call
                     frame = frame.getvalue()
                 taken += len(frame)
                 kind = frame[4] if self._is_stored_form else 0
@@ -167,8 +167,8 @@ class OpenWireSession(Output):
                         return commands
                     taken += _WEIGHT * len(frame)
                     if commands and type(commands[-1]) is Subscribe and commands[-1].selector is not None:
-                        break  # to compile it may take a millisecond or some: others may have their turn now
-                if not cutter.chunk:  # as with most pieces: without asking for a frame once more
+                        break  # compiling may take some milliseconds: others get their turn
+                if not cutter.chunk:  # usual: saves another call of the cutter
                     self.unfinished_bytes = 0
                     return commands
                 if taken >= RECEIVED_BYTES_MAX:
@@ -187,7 +187,7 @@ class OpenWireSession(Output):
         return None
 
     def end(self) -> None:
-        """Parse nothing more, and drop what came and was not parsed."""
+        """Parse nothing more, and drop the input that is not parsed yet."""
         self._is_over = True
         self.has_more = False
         self.unfinished_bytes = 0
@@ -239,7 +239,7 @@ class OpenWireSession(Output):
     # ---- handshake and liveness
 
     def _shake_hands(self, command: schema.Command) -> None:
-        """Agree on the form of all that comes next, in both directions (OpenWireFormat.renegotiateWireFormat)."""
+        """Agree on the form of all later frames, in both directions (OpenWireFormat.renegotiateWireFormat)."""
         if not isinstance(command, schema.WireFormatInfo):
             raise WireError(f"{type(command).__name__} came before WireFormatInfo")
         self._terms = terms = self.greeting.agree(command)
@@ -258,7 +258,7 @@ class OpenWireSession(Output):
         if command.response_required:
             self.heart_beat()  # and no Response (InactivityMonitor)
 
-    # ---- what the broker says
+    # ---- answers of the broker
 
     def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
         """Write the Response to ConnectionInfo, if one is wanted, and the addresses of the other brokers."""

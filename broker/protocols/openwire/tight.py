@@ -1,6 +1,6 @@
-"""Tight encoding: flags and small values stand as bits before the body, for the whole frame at once.
+"""Tight encoding: flags and small values are bits before the body, all those of a frame together.
 
-    u1 n, or C0 u1 n, or 80 u2 n       n <= 32767: how many bytes of bits follow
+    u1 n, or C0 u1 n, or 80 u2 n       n <= 32767: number of bytes of bits
     n bytes                            bit k is bit k % 8 of byte k / 8, the least first
     body                               fields without their bits
 
@@ -29,7 +29,7 @@ _U16_COUNT = struct.Struct(">BH")
 
 
 class TightReader(LooseReader):
-    """LooseReader's verbs; the frame's bits are at ``position``."""
+    """Reader with the methods of LooseReader; the frame's bits are at ``position``."""
 
     __slots__ = ("_bit", "_bits", "_stop")
 
@@ -125,7 +125,7 @@ class TightWriter(LooseWriter):
             head = _U8_COUNT.pack(_ESCAPE_U8, count)
         else:
             head = _U16_COUNT.pack(_ESCAPE_U16, count)
-        # As digits of one number, the last bit first: it is what takes the least of Python's time.
+        # As digits of one number, the last bit first: the fastest way in Python.
         digits = self._bits[::-1].translate(_DIGITS)
         bits = int(digits, 2).to_bytes(count, "little") if digits else b""
         return head + bits + self.body

@@ -279,7 +279,7 @@ NUMBERS[XaTransactionId] = loose.XA_TRANSACTION_ID
 
 
 def number_of(value: object) -> int | None:
-    """Return the data type of a value; None for what OpenWire has no structure for."""
+    """Return the data type of a value; None if OpenWire has no structure for it."""
     if type(value) is Destination:
         return loose.DESTINATION_BASE + value.kind
     return NUMBERS.get(type(value))

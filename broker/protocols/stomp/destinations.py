@@ -52,7 +52,7 @@ class DestinationNames:
         self.created: list[Destination] = []
 
     def read(self, text: str) -> Destination:
-        """Return the destination that ``text`` names; raise a ClientError that is not fatal where it names none."""
+        """Return the destination that ``text`` names; raise a ClientError that is not fatal if it names none."""
         found = self.known.get(text)
         if found is not None:
             return found

@@ -1,6 +1,6 @@
 """The three versions of STOMP: how lines end, how names and values are escaped and read back. Pure.
 
-Differences of the versions stand in these values of :class:`Dialect`, nowhere else.
+Only these values of :class:`Dialect` differ between the versions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Dialect:
         # Backslash first, for other escapes contain it. A chain of replacements: a third of translate's time.
         self._escapes = tuple((escapes | {"\0": " "} | ({} if "\n" in escapes else {"\n": " ", "\r": " "})).items())
         self._unescapes = {escape: character for character, escape in escapes.items()}
-        # Likewise: an escaped backslash is a NUL until nothing else is escaped.
+        # Likewise: an escaped backslash is a NUL until all other escapes are undone.
         self._undoes = tuple((escape, "\0" if escape == "\\\\" else each) for escape, each in self._unescapes.items())
         self._destinations: dict[Destination, str] = {}
         self._producers: dict[str, str] = {}

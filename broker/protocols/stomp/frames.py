@@ -2,9 +2,9 @@
 
     frame = command EOL *(header EOL) EOL *octet NUL *EOL          (STOMP 1.2, Augmented BNF)
 
-Promises: however the bytes were cut on their way, the same frames come out; no byte is searched twice, and
-the part of an unfinished frame that is kept stays under the limits. Gets the commands whose body may hold a NUL, and
-knows no others, and none of the states a connection may be in.
+Promises: the frames do not depend on how the bytes were cut on their way; no byte is searched twice, and the part of an
+unfinished frame that is kept stays under the limits. The caller names the commands whose body may hold a NUL; this
+module knows no other commands, and no state of a connection.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _is_beyond(limits: Limits, head: bytes) -> bool:
 
 
 class HeadLines:
-    """Head that is read line by line, since it is long, not whole, or has a mistake: each call takes little time.
+    """Head that is read line by line, because it is long, incomplete or has a mistake: each call takes little time.
 
     ``size``: of the lines taken so far, in bytes; ``held_bytes``: memory that ``headers`` take; ``line_bytes_max``: of
     the next line. Both methods raise a fatal ClientError, which names the mistake.
@@ -99,7 +99,7 @@ class HeadLines:
         self.size = self.held_bytes = 0
 
     def take(self, line: bytes) -> None:
-        """Take the next line, which is not too long, without its line feed. A blank one makes the head whole."""
+        """Take the next line, which is not too long, without its line feed. A blank one completes the head."""
         dialect, limits = self._dialect, self._limits
         if not line or (line == b"\r" and dialect.drops_cr):
             self.size += len(line) + 1
@@ -153,8 +153,8 @@ class HeadLines:
             self.held_bytes += getsizeof(name) + getsizeof(value) + HEADER_BYTES
 
     def check_unfinished(self, rest: bytes) -> None:
-        """Check the beginning of the next line, the end of which has not come: no more of it than makes it too
-        long."""
+        """Check the beginning of the next line, the end of which has not come: only as much of it as shows that it is
+        too long."""
         limits = self._limits
         if b"\0" in rest:
             raise _no_blank_line()
@@ -179,12 +179,12 @@ def _no_blank_line() -> ClientError:
 
 
 class FrameParser:
-    """Cuts what arrives into frames: ``feed`` each piece, then ask for ``next_frame`` until it gives None.
+    """Cuts what arrives into frames: ``feed`` each piece, then call ``next_frame`` until it returns None.
 
     Both raise a fatal :class:`ClientError` when the peer breaks the grammar or a limit; the parser is of no use
-    after that. With ``passes_over`` a frame beyond the limit is a FrameTooLong, and those after it come out.
-    ``dialect`` may be changed between two frames: it counts from the next one on. ``data``: what
-    waits, of which ``offset`` bytes were used for frames; empty once all were.
+    after that. With ``passes_over`` a frame beyond the limit is a FrameTooLong, and later frames are returned.
+    ``dialect`` may be changed between two frames: it counts from the next one on. ``data``: the waiting bytes, of which
+    ``offset`` were used for frames; empty once all were used.
     """
 
     __slots__ = (
@@ -208,16 +208,16 @@ class FrameParser:
         self.passes_over = False
         self.data = b""
         self.offset = 0
-        # What is not parsed of an unfinished frame waits in ``partial`` until it has _wanted bytes; or until the end of
+        # The unparsed part of an unfinished frame waits in ``partial`` until it has _wanted bytes; or until the end of
         # a header line is seen; or, with _UNTIL_NUL, the frame's NUL.
         self.partial = bytearray()
         self._wanted = 0
         self._left = 0  # bytes to come of a frame that is too long, or _UNTIL_NUL
-        self._lines: HeadLines | None = None  # of a frame that is not whole
+        self._lines: HeadLines | None = None  # of an incomplete frame
 
     @property
     def unfinished_bytes(self) -> int:
-        """Bytes of memory for a frame that is not whole. Read while ``data`` is empty."""
+        """Bytes of memory for an incomplete frame. Read while ``data`` is empty."""
         return len(self.partial) + (0 if self._lines is None else self._lines.held_bytes)
 
     def feed(self, data: bytes) -> None:
@@ -306,7 +306,7 @@ class FrameParser:
         return command, headers, data[body_start:body_end]
 
     def _head(self, data: bytes, start: int) -> Head | None:
-        """Return the head that begins at ``start``. None: it is long, not whole or has a mistake; its lines are to be
+        """Return the head that begins at ``start``. None: it is long, incomplete or has a mistake; its lines must be
         taken one by one."""
         dialect, limits = self.dialect, self.limits
         stop = start + HEAD_PIECE_BYTES
@@ -348,7 +348,7 @@ class FrameParser:
 
     def _by_lines(self, lines: HeadLines, data: bytes, at: int) -> Head | None:
         """Return the head of which ``lines`` are taken, HEAD_PIECE_BYTES in a call; the next one begins at ``at``.
-        None: it is not whole."""
+        None: it is incomplete."""
         stop = at + HEAD_PIECE_BYTES
         left = HEAD_PIECE_LINES
         while not lines.is_whole:
@@ -398,7 +398,7 @@ class FrameParser:
     # ---- unfinished frames
 
     def _wait(self, start: int, wanted: int) -> None:
-        """Keep what begins at ``start`` until there is a reason to parse it (again)."""
+        """Keep the bytes from ``start`` until there is a reason to parse them (again)."""
         partial = bytearray(memoryview(self.data)[start:])
         self.data = b""
         self.offset = 0

@@ -11,9 +11,9 @@ The JSON is Jettison's reading of the XML: elements of one name that stand besid
 is none, and an empty element is "". It loses facts (the order of a list's items of different types, texts that look
 like numbers) that our documents keep: texts stay texts.
 
-Only maps, lists and plain values are read, each by its name in a table; no name ever makes anything else. XML with a
-document type is refused, for its entities can grow. A document may be DOCUMENT_BYTES_MAX long, and have VALUES_MAX
-values: they are freed in one step.
+Only maps, lists and plain values are read, each by its name in a table; other names are refused. XML with a document
+type is refused, for its entities can grow. A document may be DOCUMENT_BYTES_MAX long, and have VALUES_MAX values: they
+are freed in one step.
 
 A long document is read or written on a thread. No step of it keeps the interpreter from other threads for more than a
 few milliseconds: JSON of more than PIECE_BYTES_MAX is read by Python's own code, not by that in C, and XML in pieces.
@@ -141,7 +141,7 @@ _VALUES: dict[str, Callable[[str], Any]] = {
 
 
 class _Open:
-    """Element that has no end yet: its name, its texts, and what is in it: the entries of a map, the items of a list,
+    """Element that has no end yet: its name, its texts, and its contents: the entries of a map, the items of a list,
     the key and the value of an entry."""
 
     __slots__ = ("entries", "items", "name", "texts")
@@ -441,8 +441,8 @@ _Scan = Callable[[str, int], Any]
 
 
 def _read(building: _Building, name: str, value: Any) -> None:
-    """Read the elements that ``value`` is, and what is in them. Lists are empty afterwards: what was read of them is
-    freed at once."""
+    """Read the elements of ``value`` and their contents. Lists are empty afterwards: their elements are
+    freed as they are read."""
     building.start(name)
     if isinstance(value, dict):
         for inner, each in value.items():

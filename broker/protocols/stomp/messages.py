@@ -62,10 +62,11 @@ _RESERVED: Final = frozenset(
 def apply_headers(
     message: Message, headers: Headers, names: DestinationNames, user: str | None
 ) -> Callable[[], None] | None:
-    """Set all that the headers of a SEND by ``user`` define of ``message`` beyond destination, persistent and body.
+    """Set the fields of ``message`` that the headers of a SEND by ``user`` define, except destination, persistent and
+    body.
 
-    Return a function that sets its body, where that takes longer than a millisecond or two. Raises a ClientError that
-    is not fatal when a value does not fit its header: the SEND is refused.
+    Return a function that sets its body, if that takes longer than a millisecond or two. Raises a ClientError that is
+    not fatal when a value does not fit its header: the SEND is refused.
     """
     properties: dict[str, PropertyValue] = {}
     for name, value in headers.items():
@@ -95,11 +96,11 @@ def apply_headers(
 
 
 def _transform(message: Message, properties: dict[str, PropertyValue]) -> Callable[[], None] | None:
-    """Make a map of a body that the header transformation calls one (JmsFrameTranslator.convertFrame), at once or by
-    the function that is returned.
+    """Make a map of a body that the header transformation declares to be one (JmsFrameTranslator.convertFrame), at once
+    or by the function that is returned.
 
-    A body that cannot be read stays text, with the reason in the property transformation-error, as there. Objects are
-    refused: to make one is to run what another client wrote.
+    A body that cannot be read stays text, with the reason in the property transformation-error, as in ActiveMQ. Objects
+    are refused: making one could run code that another client chose.
     """
     name = str(properties["transformation"])
     if name.startswith("jms-object"):
@@ -215,7 +216,7 @@ def encode(
 
     ``transformation`` is what the subscription asks for; ``write`` names destinations. A compressed body that would
     have more than ``inflated_bytes_max`` bytes comes as it was sent, and headers say so. With ``is_quick`` TakesLong is
-    raised for what would take more than a millisecond or two. Undeliverable: a body is damaged.
+    raised if it would take more than a millisecond or two. Undeliverable: a body is damaged.
     """
     if is_quick and isinstance(message, OpenedMessage) and not _is_opened_quickly(message):
         raise TakesLong
@@ -289,8 +290,8 @@ class TakesLong(Exception):
 
 # Longest body that is inflated on the loop, and longest map that is written there.
 QUICK_BYTES_MAX, QUICK_MAP_BYTES_MAX = 128 * 1024, 16 * 1024
-# Longest properties that are written as headers on the loop, where one of a sender's ends beyond, and their number: a
-# millisecond in plain Python, if all is escaped.
+# Maximum length of properties that are written as headers on the loop: a millisecond in plain Python, if all characters
+# are escaped.
 QUICK_HEAD_BYTES_MAX: Final = 64 * 1024
 # A longer value is escaped in pieces, so that others have the interpreter meanwhile.
 _PIECE_CHARS: Final = 64 * 1024

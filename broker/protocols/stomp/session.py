@@ -1,6 +1,6 @@
 """Conversation of one STOMP client: bytes in, commands out; the broker's replies in, bytes out. Pure.
 
-Promises: ``receive`` never raises, whatever arrives; after a fatal failure or DISCONNECT nothing more is understood.
+Promises: ``receive`` never raises, whatever arrives; after a fatal failure or DISCONNECT no more input is parsed.
 Frames that the broker writes are in ``take`` in the order of the calls. The session knows only the names that this
 client uses; it contains no logic of queues.
 """
@@ -87,7 +87,7 @@ class StompSession(Output):
     _is_pausing: bool = field(default=False, init=False)
     _leaving: StompSubscription | None = field(default=None, init=False)
     has_more: bool = field(default=False, init=False)
-    unfinished_bytes: int = field(default=0, init=False)  # of a frame that is not whole
+    unfinished_bytes: int = field(default=0, init=False)  # of an incomplete frame
     _message_id_prefix: str = field(init=False)
     _sequence: int = field(default=0, init=False)
     _user: str | None = field(default=None, init=False)
@@ -134,13 +134,13 @@ class StompSession(Output):
 
     @property
     def version(self) -> str:
-        """Version of STOMP that is spoken; "1.0" until one was agreed upon."""
+        """Version of STOMP in use; "1.0" before CONNECT."""
         return self._dialect.version
 
-    # ---- what the client says
+    # ---- input of the client
 
     def receive(self, data: bytes) -> list[Command]:
-        """Parse the next bytes: return the commands that are whole now. Never raises.
+        """Parse the next bytes: return the commands that are complete now. Never raises.
 
         A mistake of the peer is a ProtocolFailure in its place among the commands; when its error is fatal it
         is the last command that this session ever gives. With ``has_more`` the list stops short: carry it out,
@@ -170,7 +170,7 @@ class StompSession(Output):
                     continue
                 if frame is None:
                     self.unfinished_bytes = parser.unfinished_bytes
-                    self.has_more = bool(parser.data)  # of a long head
+                    self.has_more = bool(parser.data)  # the rest of a long head
                     return commands
                 name, headers, body = frame
                 handler = self._handlers.get(name)
@@ -190,7 +190,7 @@ class StompSession(Output):
                 if self._is_pausing:
                     self.has_more = not self._is_over
                     return commands
-                if not parser.data:  # as with most pieces: without asking for a frame once more
+                if not parser.data:  # usual: saves another call of the parser
                     self.unfinished_bytes = 0
                     return commands
                 if parser.offset >= ends:
@@ -219,7 +219,7 @@ class StompSession(Output):
             del self._ordinals[subscription.ordinal]
 
     def end(self) -> None:
-        """Parse nothing more, and drop what came and was not parsed."""
+        """Parse nothing more, and drop the input that is not parsed yet."""
         self._is_over = self._is_pausing = True
         self._parser = FrameParser(DEFAULT_LIMITS)
         self.unfinished_bytes = 0
@@ -438,7 +438,7 @@ class StompSession(Output):
         self.end()
         return Disconnect(headers.get("receipt"))
 
-    # ---- what the broker says
+    # ---- answers of the broker
 
     def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
         """Write CONNECTED, which is never escaped (STOMP 1.2, Value Encoding), also in versions that escape."""
@@ -550,9 +550,9 @@ class StompSession(Output):
         if error.receipt is not None:
             lines.append(f"receipt-id:{escape(str(error.receipt))}\n")
         if not self.is_connected:
-            # STOMP 1.2, Protocol Negotiation: the error names the versions that would have done.
+            # STOMP 1.2, Protocol Negotiation: the error names the supported versions.
             lines.append(f"version:{','.join(DIALECTS)}\n")
-        # Only where the body needs it, as ActiveMQ: with it, stompit ends its Node process after a refused login.
+        # Only if the body needs it, as in ActiveMQ: with it, stompit ends its Node process after a refused login.
         if b"\0" in body:
             lines.append(f"content-length:{len(body)}\n")
         self._write(b"%b\n%b\0\n" % ("".join(lines).encode("utf-8", "replace"), body))

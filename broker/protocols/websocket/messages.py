@@ -1,6 +1,6 @@
 """Output of a session as messages of a WebSocket. Pure.
 
-STOMP: each frame is one message, as ActiveMQ's are, for clients that know no others; of text where it is UTF-8. MQTT:
+STOMP: each frame is one message, as ActiveMQ's are, for clients that know no others; of text if it is UTF-8. MQTT:
 output of one turn is one message (MQTT 5, 6.0: packets need not be aligned with them); AMQP likewise.
 """
 
@@ -16,7 +16,7 @@ Parts = Sequence[bytes | memoryview]
 Cut = Callable[[Parts], list[bytes | memoryview]]
 # A longer body that is not ASCII is sent as binary without a check: that takes a millisecond a megabyte.
 TEXT_BYTES_MAX: Final = 8 << 20
-# So much is checked at once, without a copy of all of it.
+# Bytes that are checked at once, without a copy of the whole.
 _SLICE_BYTES: Final = 256 * 1024
 
 

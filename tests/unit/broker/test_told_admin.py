@@ -20,7 +20,7 @@ from tandemmq.config.load import load
         ("off", "one.example.org", None),
     ],
 )
-def test_what_leads_nowhere_is_not_told(admin: str, hostname: str, told: str | None) -> None:
+def test_an_address_that_others_cannot_reach_is_not_advertised(admin: str, hostname: str, told: str | None) -> None:
     admin_uri = admin if admin == "off" else f"http://{admin}"
     overrides = ("broker.name=orders", f"replication.hostname={hostname}", f"admin.uri={admin_uri}")
     assert _admin_url(load(None, {}, overrides)) == told

@@ -142,7 +142,7 @@ def _legs(tree: Path) -> Mapping[str, Leg]:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(300)
-def test_what_failed_is_run_again_alone_and_with_the_same_seed(flaky: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_test_is_repeated_alone_with_the_same_seed(flaky: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert reruns.run_first(_legs(flaky)[PLAIN.name], ["-n", "0", "test_flaky.py"]) == ALL_PASSED
     assert reruns.conclude(_legs(flaky)) == SOME_FAILED
 

@@ -39,7 +39,7 @@ def test_the_table_says_what_ran_beside_what() -> None:
     ]
 
 
-def test_what_a_run_left_is_ended_and_nothing_else(tmp_path: Path) -> None:
+def test_only_processes_left_by_the_run_are_ended(tmp_path: Path) -> None:
     mark = str(tmp_path)
     endless = [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(600)"]
     stubborn = [sys.executable, "-c", "import signal; signal.signal(15, signal.SIG_IGN); print(1, flush=True); input()"]

@@ -100,7 +100,7 @@ def test_one_page_is_printed() -> None:
     assert CliRunner().invoke(main, ["man", "store", "nothing"]).exit_code == 2
 
 
-def test_what_a_command_says_is_no_request_of_troff() -> None:
+def test_the_text_of_a_command_contains_no_troff_request() -> None:
     @click.command("odd", help="First.\n\n.so /etc/passwd \\fB and 'x'")
     def odd() -> None:
         pass
@@ -154,7 +154,7 @@ def test_of_two_long_texts_the_first_stays_whole() -> None:
     ]
 
 
-def test_what_does_not_fit_though_cut_is_left_out_from_the_end() -> None:
+def test_columns_that_do_not_fit_are_omitted_from_the_end() -> None:
     for width in range(24, 90):
         shown = lines(QUEUES, ROWS, width)
         assert max(map(len, shown)) <= width
@@ -164,7 +164,7 @@ def test_what_does_not_fit_though_cut_is_left_out_from_the_end() -> None:
     assert "mode" not in lines(QUEUES, ROWS, 24)[0]
 
 
-def test_what_a_client_called_its_queue_moves_no_cursor() -> None:
+def test_a_queue_name_of_a_client_moves_no_cursor() -> None:
     assert lines([Column("queue")], [["a\x1b[2Jb\nc"]], None, has_head=False) == ["a�[2Jb�c"]
 
 

@@ -96,7 +96,7 @@ def test_wrong_usage_is_2_and_told_to_a_program_as_json(name: str) -> None:
         if options(command) & {"--admin", "--url"} and "--stomp" not in options(command)
     ],
 )
-def test_nobody_there_is_3(name: str) -> None:
+def test_a_missing_broker_gives_exit_code_3(name: str) -> None:
     port = free_port()
     admin = ["--admin", f"http://127.0.0.1:{port}"]
     url = ["--url", f"failover:(stomp://127.0.0.1:{port})?startupMaxReconnectAttempts=1"]
@@ -150,7 +150,7 @@ def test_a_reader_that_goes_away_is_no_traceback(name: str) -> None:
         (ZeroDivisionError("division by\nzero"), 1, "a bug: ZeroDivisionError: division by zero (at test_failures.py:"),
     ],
 )
-def test_what_a_command_raises_is_a_code_and_a_line(
+def test_an_error_of_a_command_gives_an_exit_code_and_a_line(
     error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def command() -> None:

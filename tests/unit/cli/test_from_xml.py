@@ -90,7 +90,7 @@ def test_users_of_a_jaas_login_are_read_beside_login_config(tmp_path: Path) -> N
     assert invoke("-", "--login-config", "/none", text=xml).exit_code == 2
 
 
-def test_what_has_no_value_is_asked_for(tmp_path: Path) -> None:
+def test_a_placeholder_without_a_value_is_reported(tmp_path: Path) -> None:
     output = tmp_path / "tandemmq.toml"
     result = invoke(STANDARD, "--output", str(output))
     assert result.exit_code == 2
@@ -108,7 +108,7 @@ def test_what_has_no_value_is_asked_for(tmp_path: Path) -> None:
         ("<broker>", "not XML"),
     ],
 )
-def test_what_is_no_configuration_ends_with_2(text: str, expected: str) -> None:
+def test_an_invalid_configuration_gives_exit_code_2(text: str, expected: str) -> None:
     result = invoke("-", text=text)
     assert (result.exit_code, result.stdout) == (2, "")
     assert expected in result.stderr

@@ -55,7 +55,7 @@ def test_without_spark_the_extra_is_named(store: Path, tmp_path: Path, monkeypat
         ("spark", 1, None, (), "spark", "--engine names it"),
     ],
 )
-def test_what_is_small_is_computed_without_spark(
+def test_little_data_is_computed_without_spark(
     monkeypatch: pytest.MonkeyPatch,
     asked: str,
     bytes: int | None,
@@ -102,7 +102,7 @@ def test_the_answer_says_which_engine_gave_it(store: Path, tmp_path: Path, monke
         ("store --out out --conf spark.x", 2, "KEY=VALUE"),
     ],
 )
-def test_what_cannot_be_done_is_told_before_spark_starts(
+def test_an_impossible_job_is_reported_before_spark_starts(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, code: int, told: str
 ) -> None:
     if os.geteuid() == 0 and "sealed" in arguments:

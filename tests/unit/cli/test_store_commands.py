@@ -346,7 +346,7 @@ def test_a_directory_without_a_journal_is_a_wrong_argument(tmp_path: Path, comma
         ("why DIR db-1 --admin 127.0.0.1:9", 2, "--admin"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_code(directory: str, arguments: str, code: int, said: str) -> None:
+def test_a_wrong_argument_is_reported_with_its_code(directory: str, arguments: str, code: int, said: str) -> None:
     result = store(*(directory if word == "DIR" else word for word in arguments.split()))
     assert (result.exit_code, said in result.stderr) == (code, True), result.stderr
 

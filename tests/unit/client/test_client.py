@@ -44,7 +44,7 @@ async def drain(client: Client, subscription: Subscription, seconds: float = 1.0
     return bodies
 
 
-async def test_what_is_sent_is_received_with_its_headers_in_order(either: Server) -> None:
+async def test_sent_messages_are_received_with_their_headers_in_order(either: Server) -> None:
     bodies = [b"one", "zwölf".encode(), b"with\0nul", b"", b"\xff\xfe"]
     async with Client(url_of(either)) as client:
         for body in bodies:
@@ -152,7 +152,7 @@ async def test_killing_the_master_loses_nothing_that_was_sent(pair: tuple[Server
 
 
 @pytest.mark.service
-async def test_what_had_no_receipt_is_sent_again_after_a_restart_of_activemq(activemq: Server) -> None:
+async def test_messages_without_a_receipt_are_sent_again_after_a_restart_of_activemq(activemq: Server) -> None:
     async with Client(url_of(activemq)) as client:
         await client.send_confirmed("/queue/client.restart", b"before")
         activemq.kill()

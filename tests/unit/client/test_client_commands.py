@@ -61,7 +61,7 @@ def test_no_message_in_time_is_a_failure_only_if_some_were_asked_for(broker: Ser
     assert run("receive", "cli.none", "--timeout", "0.2", "--count", "1", "--url", url(broker)).returncode == 1
 
 
-def test_what_was_refused_is_not_counted_as_sent(broker: Server) -> None:
+def test_a_refused_message_does_not_count_as_sent(broker: Server) -> None:
     wrong = ("send", "cli.refused", "x", "--header", "expires:soon", "--url", url(broker))
     refused = run(*wrong, "--count", "3", "--json")
     answer = json.loads(refused.stdout)

@@ -211,7 +211,7 @@ async def kills_between_store_and_receipt(pair: Pair, ways: list[LossyWay], coun
 
 
 @pytest.mark.timeout(1800)
-async def test_what_was_stored_when_its_receipt_was_lost_is_not_stored_twice(pair: Pair) -> None:
+async def test_a_message_whose_receipt_was_lost_is_stored_once(pair: Pair) -> None:
     """No client consumes meanwhile: the queue shows each stored message, and how often it is stored."""
     seed = SEED
     print(f"seed {seed}")

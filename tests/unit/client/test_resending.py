@@ -54,7 +54,7 @@ async def until(condition: object, seconds: float = 5.0) -> None:
         await asyncio.sleep(0.005)
 
 
-async def test_what_had_no_receipt_is_sent_again_in_order_under_its_numbers() -> None:
+async def test_messages_without_a_receipt_are_sent_again_in_order_with_their_numbers() -> None:
     notes = Notes()
 
     async def half(peer: Peer) -> None:

@@ -126,7 +126,7 @@ async def test_a_send_gives_up_after_the_timeout_while_the_search_goes_on() -> N
         await client.close()
 
 
-async def test_what_an_option_cannot_do_is_said_once() -> None:
+async def test_an_option_without_effect_is_reported_once() -> None:
     lines: list[str] = []
     async with ScriptedBroker(confirming(), confirming()) as broker:
         client = Client(broker.url("priorityBackup=true"), notice=lines.append)

@@ -111,7 +111,7 @@ async def test_garbage_ends_the_connection_and_nothing_else(garbage: bytes) -> N
         (b"ERROR\nmessage:User name [me] or password is invalid.\n\n\0", BrokerError, "password is invalid"),
     ],
 )
-async def test_who_is_not_let_in_is_told_why(answer: bytes, error: type[Exception], reason: str) -> None:
+async def test_a_refused_login_gets_the_reason(answer: bytes, error: type[Exception], reason: str) -> None:
     async def script(peer: Peer) -> None:
         frame = await peer.expect("CONNECT")
         assert (frame.headers["login"], frame.headers["passcode"]) == ("me", "se:cret")

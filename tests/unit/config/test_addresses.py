@@ -32,7 +32,7 @@ def test_an_address_is_read_and_written(text: str, expected: Address) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "61613", ":61613", "h:", "h:x", "h:65536", "h:-1", "::1:61613", "u@h:1", "h h:1"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="HOST:PORT"):
         address(text)
 
@@ -162,7 +162,7 @@ def test_activemqs_schemes_say_what_is_spoken(protocol: str, plain: str, with_tl
         ("stomp://h:1?transport.defaultHeartBeat=1", "two times in ms"),
     ],
 )
-def test_what_is_no_connector_is_refused_in_words(uri: str, expected: str) -> None:
+def test_an_invalid_connector_is_refused_with_the_expected_form(uri: str, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         connector(uri)
 
@@ -173,6 +173,6 @@ def test_the_admin_server_has_an_address_or_is_off() -> None:
 
 
 @pytest.mark.parametrize("uri", ["ftp://h:1", "h:1", "http://h", "http://h:1/x", ""])
-def test_what_is_no_admin_address_is_refused(uri: str) -> None:
+def test_an_invalid_admin_address_is_refused(uri: str) -> None:
     with pytest.raises(ValueError, match="http://127"):
         admin(uri)

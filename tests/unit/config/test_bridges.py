@@ -79,7 +79,7 @@ def test_a_password_is_not_shown(read: Read) -> None:
         (2 * (BRIDGE + A_TOPIC.format("#", "out")), "different names"),
     ],
 )
-def test_what_cannot_be_is_refused(read: Read, text: str, expected: str) -> None:
+def test_an_impossible_bridge_is_refused(read: Read, text: str, expected: str) -> None:
     with pytest.raises(SettingsError, match=expected):
         read(text)
 
@@ -174,7 +174,7 @@ def test_without_a_table_topics_are_virtual_as_in_activemq(read: Read) -> None:
         ('virtual_topic = "A"\n[[virtual_destinations]]\nvirtual_topic = "A"', "occurs twice"),
     ],
 )
-def test_what_means_nothing_is_refused_by_its_name(read: Read, table: str, told: str) -> None:
+def test_an_invalid_table_is_refused_by_its_name(read: Read, table: str, told: str) -> None:
     with pytest.raises(SettingsError, match="virtual_destinations") as refused:
         read(f"[[virtual_destinations]]\n{table}\n")
     assert told in str(refused.value)

@@ -238,7 +238,7 @@ topic = "B.>"
         ),
     ],
 )
-def test_what_holds_at_once_is_named_with_its_values(
+def test_changes_that_apply_at_once_are_named_with_their_values(
     read: Callable[[str], Settings], after: str, changes: list[str]
 ) -> None:
     assert changed_at_once(read(BEFORE), read(after)) == changes
@@ -256,7 +256,9 @@ def test_what_holds_at_once_is_named_with_its_values(
         (BEFORE + '[[connectors]]\nuri = "stomp://127.0.0.1:1"\n', ["connectors"]),
     ],
 )
-def test_what_holds_from_the_next_start_is_named(read: Callable[[str], Settings], after: str, keys: list[str]) -> None:
+def test_changes_that_apply_at_the_next_start_are_named(
+    read: Callable[[str], Settings], after: str, keys: list[str]
+) -> None:
     assert sorted(changed_for_the_next_start(read(BEFORE), read(after))) == keys
 
 
@@ -280,7 +282,7 @@ def test_times_and_sizes_are_read(read: Callable[[object], int], values: dict[ob
     "text", ["", "soon", "5 parsecs", "-1", -1, "1.5", 1.5, True, None, "5s5s", "s", "1e3", [], "٣s"]
 )
 @pytest.mark.parametrize("read", [milliseconds, size, count])
-def test_what_cannot_be_meant_is_refused_with_what_was_expected(read, text: object) -> None:
+def test_an_invalid_value_is_refused_with_the_expected_form(read, text: object) -> None:
     with pytest.raises(ValueError, match=r"^a (time|size|whole number)"):
         read(text)
 
@@ -292,6 +294,6 @@ def test_a_count_has_no_unit(text: str) -> None:
 
 
 @given(st.integers(0, 1 << 50))
-def test_what_is_shown_reads_back_as_the_same(value: int) -> None:
+def test_shown_settings_can_be_loaded_again(value: int) -> None:
     assert milliseconds(show_milliseconds(value)) == value
     assert size(show_size(value)) == value

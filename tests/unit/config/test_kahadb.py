@@ -205,7 +205,7 @@ def test_a_key_in_the_wrong_place_or_spelling_is_shown_the_right_one(override: s
 # ---- shown
 
 
-def test_what_is_always_so_is_shown_and_reads_back(file: Callable[[str], str]) -> None:
+def test_a_fixed_setting_is_shown_and_can_be_loaded_again(file: Callable[[str], str]) -> None:
     settings = by_set("store.checksum_journal_files=true", "store.disk_reserve=100mb")
     text = show(settings)
     for found in FIXED:
@@ -328,7 +328,7 @@ def test_the_back_off_between_attempts_is_mapped() -> None:
         "type=org.apache.activemq.store.jdbc.JDBCIOExceptionHandler",
     ],
 )
-def test_what_happens_here_anyway_is_taken(override: str) -> None:
+def test_a_setting_that_matches_the_fixed_behaviour_is_accepted(override: str) -> None:
     key = f"{SECTION}.{override.partition('=')[0]}"
     assert by_set(f"{SECTION}.{override}").origin(key) == "--set"
 
@@ -349,7 +349,7 @@ def test_what_happens_here_anyway_is_taken(override: str) -> None:
         ("broker.system_exit_on_shutdown_exit_code=3", "0 after SIGTERM"),
     ],
 )
-def test_what_does_not_hold_is_refused_with_the_reason(override: str, reason: str) -> None:
+def test_a_setting_that_does_not_match_is_refused_with_the_reason(override: str, reason: str) -> None:
     with pytest.raises(RefusedSetting) as refused:
         by_set(override)
     key, _, value = override.partition("=")

@@ -39,7 +39,7 @@ def test_the_name_is_host_and_first_port(monkeypatch: pytest.MonkeyPatch) -> Non
     assert load(None, {}, flags=Flags(name="b")).broker.name == "b"
 
 
-def test_what_comes_later_wins(file: Callable[[str], str]) -> None:
+def test_the_later_source_overrides_the_earlier(file: Callable[[str], str]) -> None:
     path = file(
         "[store]\ndirectory = 'file'\ncheckpoint_interval = '1s'\ncleanup_interval = 7\n[broker]\nname = 'file'"
     )
@@ -254,7 +254,7 @@ def test_an_endless_value_is_not_printed_whole() -> None:
         (["logging.loggers.broker.net=debug", "logging.loggers.store=error", "logging.format=JSON"], Flags()),
     ],
 )
-def test_what_is_shown_reads_back_as_the_same(file: Callable[[str], str], overrides: list[str], flags: Flags) -> None:
+def test_shown_settings_can_be_loaded_again(file: Callable[[str], str], overrides: list[str], flags: Flags) -> None:
     settings = load(None, {}, overrides, flags)
     assert load(file(show(settings)), {}).model_dump() == settings.model_dump()
 

@@ -102,7 +102,7 @@ def test_the_environment_reaches_a_kind() -> None:
         ([*LEASE, "locker.lease_holder_id=a b"], "locker.lease_holder_id = 'a b'"),
     ],
 )
-def test_what_a_kind_does_not_read_is_refused_by_name(overrides: list[str], expected: str) -> None:
+def test_a_key_that_the_kind_does_not_read_is_refused_by_name(overrides: list[str], expected: str) -> None:
     with pytest.raises(SettingsError) as failure:
         load(None, {}, overrides)
     assert expected in str(failure.value)
@@ -120,7 +120,7 @@ def test_what_a_kind_does_not_read_is_refused_by_name(overrides: list[str], expe
         ["locker.directory=/x"],
     ],
 )
-def test_what_is_shown_reads_back_as_the_same(file: Callable[[str], str], overrides: list[str]) -> None:
+def test_shown_settings_can_be_loaded_again(file: Callable[[str], str], overrides: list[str]) -> None:
     settings = load(None, {}, overrides)
     assert load(file(show(settings)), {}).model_dump() == settings.model_dump()
 

@@ -158,7 +158,7 @@ def test_values_are_taken(override: str, key: str, value: object) -> None:
         ("prefer_weight=maybe", "true or false"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_what_was_expected(override: str, expected: str) -> None:
+def test_an_invalid_value_is_refused_with_the_expected_form(override: str, expected: str) -> None:
     with pytest.raises(SettingsError, match=expected) as refused:
         replication(f"replication.{override}")
     assert refused.value.key == f"replication.{override.partition('=')[0]}"
@@ -210,7 +210,7 @@ def test_a_secret_is_said_or_in_a_file(key: str) -> None:
         ("[store]\nenable_journal_disk_syncs = false", "store.journal_disk_sync_strategy", "replication.sync"),
     ],
 )
-def test_what_a_set_cannot_have_is_refused_with_the_reason(
+def test_a_conflicting_setting_is_refused_with_the_reason(
     file: Callable[[str], str], text: str, key: str, reason: str
 ) -> None:
     assert load(file(text), {}).replication is None
@@ -262,7 +262,7 @@ def test_every_property_of_document_004_has_its_fate() -> None:
     assert not {key for key in SPECIAL if key.removeprefix("replication.") in ReplicationSettings.model_fields}
 
 
-def test_what_is_mapped_has_the_value_in_our_unit() -> None:
+def test_a_mapped_setting_is_converted_to_its_unit() -> None:
     settings = by_set(
         "replication.log_size=104857600", "replication.index_cache_size=256mb", "replication.directory=/var/lib/set"
     )

@@ -14,7 +14,7 @@ from tandemmq.index import Index, IndexClosed, IndexDamaged, IndexFailed, IndexI
 from tandemmq.index.lock import lock_directory
 
 
-def test_what_was_put_is_found_after_opening_again(opened, tools):
+def test_a_stored_value_is_found_after_reopening(opened, tools):
     with opened() as index:
         tools.write(index, {b"a": b"1", b"b": b"", b"c": b"3"}, b"position 5")
         tools.write(index, {b"a": None, b"d": b"4", b"never there": None}, b"position 9")
@@ -304,7 +304,7 @@ def write_as_a_stranger(directory, tools, tmp_path) -> str:
     return stranger_directory
 
 
-def test_who_finds_a_strangers_root_at_the_end_of_its_checkpoint_publishes_nothing(directory, opened, tools, tmp_path):
+def test_a_foreign_root_at_the_end_of_a_checkpoint_prevents_publishing(directory, opened, tools, tmp_path):
     """The stranger came when all was written but the root."""
     index = opened()
     count = sum(1 for _ in index.checkpoint([(b"a", b"1")], b""))
@@ -344,7 +344,7 @@ def test_a_reader_that_slept_before_it_said_what_it_reads_reads_what_is_there_no
     assert set(dict(index.scan()).values()) == {b"3"}
 
 
-def test_who_finds_a_strangers_root_publishes_nothing(directory, opened, tools, tmp_path):
+def test_a_foreign_root_prevents_publishing(directory, opened, tools, tmp_path):
     index = opened()
     tools.write(index, {b"a": b"1"})
     write_as_a_stranger(directory, tools, tmp_path)

@@ -244,7 +244,7 @@ def test_a_copy_counts_only_while_its_root_is_still_there(opened, tools, tmp_pat
             assert len({value for _, value in index.scan()}) == 1
 
 
-def test_nothing_to_copy_is_no_copy(tools, tmp_path):
+def test_a_source_without_an_index_gives_no_copy(tools, tmp_path):
     (tmp_path / "empty").mkdir()
     assert not copy(str(tmp_path / "empty"), str(tmp_path / "copy"), tools.plain)
     (tmp_path / "empty" / "db.data").write_bytes(b"not an index")

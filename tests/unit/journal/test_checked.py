@@ -54,7 +54,7 @@ def read(reader: CheckedReader, record: tuple[int, int, bytes]) -> bytes | None:
 
 
 @pytest.mark.parametrize("has_end", [False, True])
-def test_what_is_read_is_what_was_written_or_nothing(files: JournalFiles, has_end: bool) -> None:
+def test_a_read_returns_the_written_bytes_or_raises(files: JournalFiles, has_end: bool) -> None:
     print(f"seed {SEED} (TANDEMMQ_SEED)")
     for seed in range(SEED, SEED + 12):
         chance = random.Random(seed)
@@ -105,7 +105,7 @@ def test_a_file_that_is_not_there_is_missing(files: JournalFiles) -> None:
         CheckedReader(files, lambda file: None).read(location(1, 28))
 
 
-def test_what_is_remembered_of_files_has_a_bound(files: JournalFiles) -> None:
+def test_the_remembered_checksums_are_bounded(files: JournalFiles) -> None:
     chance = random.Random(SEED)
     several = [Written(files, chance, number) for number in range(1, 6)]
     for each in several:

@@ -117,7 +117,7 @@ def has_a_successor(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("happens", [is_gone, is_replaced, has_a_successor])
-def test_who_is_deposed_promises_nothing(tmp_path: Path, commit: Commit, happens: Callable[[Path], None]) -> None:
+def test_a_deposed_writer_confirms_nothing(tmp_path: Path, commit: Commit, happens: Callable[[Path], None]) -> None:
     writer = make(tmp_path / "journal")
     commit(writer, [b"before"])
     happens(tmp_path / "journal")
@@ -205,7 +205,7 @@ def test_its_own_file_that_cannot_be_looked_at_is_no_answer(tmp_path: Path) -> N
     writer.close()
 
 
-def test_nothing_and_too_much_are_refused(native: ModuleType) -> None:
+def test_an_empty_and_a_too_large_batch_are_refused(native: ModuleType) -> None:
     with pytest.raises(ValueError, match="at least one record"):
         native.commit(-1, [], 0, 0, "a", "b")
     with pytest.raises(ValueError, match="2 GiB"):
@@ -214,7 +214,7 @@ def test_nothing_and_too_much_are_refused(native: ModuleType) -> None:
         native.commit(-1, ["text"], 0, 0, "a", "b")
 
 
-def test_who_is_told_what_is_written_is_told_before_the_sync(tmp_path: Path) -> None:
+def test_a_callback_for_written_batches_is_called_before_the_sync(tmp_path: Path) -> None:
     """With such a callback the write is not one step."""
     make(tmp_path / "journal").close()
     files = JournalFiles(str(tmp_path / "journal"))

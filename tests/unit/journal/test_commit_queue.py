@@ -108,7 +108,7 @@ def test_the_loop_is_woken_by_what_is_done_and_by_that_alone(serving: Serving) -
     assert doing.result().batches == 1
 
 
-def test_nobody_gets_a_place_while_nobody_serves(serving: Serving) -> None:
+def test_no_batch_gets_a_place_while_the_queue_is_not_served(serving: Serving) -> None:
     assert serving.queue.reserve([b"x"]) == 0
     serving.queue.interrupt()
     assert serving.serve().result() == Served(0, 0, 0, 0, 0, 0.0), "told before, it returns at once"
@@ -123,7 +123,7 @@ def test_nobody_gets_a_place_while_nobody_serves(serving: Serving) -> None:
         serving.queue.submit()
 
 
-def test_what_has_a_place_is_written_before_it_returns(serving: Serving, tmp_path: Path) -> None:
+def test_a_batch_with_a_place_is_written_before_serve_returns(serving: Serving, tmp_path: Path) -> None:
     doing = serving.serve()
     at = serving.reserve(b"x")
     serving.queue.interrupt()
@@ -146,7 +146,7 @@ def test_its_time_and_what_was_written_end_it(serving: Serving) -> None:
     assert doing.result(LONG / 2).batches == 2, "a batch's worth: the other thread is to give the memory back"
 
 
-def test_what_does_not_fit_gets_no_place(serving: Serving) -> None:
+def test_a_batch_that_does_not_fit_gets_no_place(serving: Serving) -> None:
     doing = serving.serve()
     serving.submit(b"x")
     assert serving.queue.reserve([b"x" * 996]) == 0, "longer than a batch may be"
@@ -198,7 +198,7 @@ def test_each_step_is_measured(serving: Serving) -> None:
     assert (steps, records) == ([1, 1, 1], 6)
 
 
-def test_what_is_no_batch_is_refused(serving: Serving, native: ModuleType) -> None:
+def test_invalid_bytes_are_refused(serving: Serving, native: ModuleType) -> None:
     with pytest.raises(ValueError, match="at least one record"):
         serving.queue.reserve([])
     with pytest.raises(TypeError, match="bytes"):

@@ -55,7 +55,7 @@ def test_neighbours_are_read_at_once(files: JournalFiles, watched_disk: Any) -> 
     assert disk.verbs() == ["open", "fstat", "pread"]
 
 
-def test_what_was_just_appended_can_be_read(new_writer: Callable[..., JournalWriter], files: JournalFiles) -> None:
+def test_a_just_appended_record_can_be_read(new_writer: Callable[..., JournalWriter], files: JournalFiles) -> None:
     writer, reader = new_writer(), JournalReader(files)
     for number in range(20):
         payload = b"number %d" % number

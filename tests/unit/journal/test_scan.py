@@ -240,14 +240,14 @@ def test_any_bytes_end_in_an_ending_or_in_corruption(content: bytes) -> None:
 # --- the end that a successor named --------------------------------------------------------------------------------
 
 
-def test_what_a_deposed_master_wrote_behind_the_end_does_not_count() -> None:
+def test_batches_of_a_deposed_master_after_the_end_do_not_count() -> None:
     for behind in (THREE + END_RECORD, b"half a write", bytes(50), b""):
         scan = scan_bytes(ONE + TWO + behind, end=len(ONE + TWO))
         assert len(list(scan)) == 2
         assert (scan.ending.offset, scan.ending.kind) == (len(ONE + TWO), EndingKind.BOUND)
 
 
-def test_nothing_counts_in_a_file_whose_end_is_0() -> None:
+def test_no_batch_counts_in_a_file_whose_end_is_0() -> None:
     scan = scan_bytes(b"anything", end=0)
     assert list(scan) == []
     assert scan.ending.offset == 0

@@ -52,7 +52,7 @@ def test_a_batch_is_one_write_and_a_sync_syncs_only_data(new_writer: NewWriter, 
     assert disk.verbs() == ["pwrite", "fdatasync", "stat", "open", "fstat", "close"]
 
 
-def test_what_was_written_is_told_before_it_is_synced_and_is_not_copied(
+def test_the_written_callback_gets_the_bytes_before_the_sync_without_a_copy(
     new_writer: NewWriter, files: JournalFiles, watched_disk: Any
 ) -> None:
     first = new_writer()
@@ -172,7 +172,7 @@ def test_a_full_disk_while_preparing_harms_nothing_until_the_room_is_needed(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
 @given(st.lists(st.lists(st.binary(max_size=900), min_size=1, max_size=4), max_size=12))
-def test_whatever_was_appended_is_found_by_scan_and_by_location(
+def test_each_appended_record_is_found_by_scan_and_by_location(
     new_writer: NewWriter, files: JournalFiles, batches: list[list[bytes]]
 ) -> None:
     writer = new_writer(file_length=2048)

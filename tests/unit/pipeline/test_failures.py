@@ -50,7 +50,7 @@ def test_the_innermost_cause_is_told_in_one_line(wanted: str, told: str) -> None
 
 
 @pytest.mark.service
-def test_what_spark_raises_is_told(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+def test_an_error_of_spark_is_reported(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     broken = store / "db-2.log"
     content = bytearray(broken.read_bytes())
     content[5000:5100] = b"?" * 100

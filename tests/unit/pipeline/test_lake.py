@@ -36,7 +36,7 @@ def held(path: Path) -> list[int]:
     return sorted(int(found.read_text()) for found in path.glob("messages/*/destination=a/*"))
 
 
-def test_what_was_added_stands_in_its_place_under_the_name_of_its_commit(tmp_path: Path) -> None:
+def test_added_files_are_in_their_place_with_the_name_of_their_commit(tmp_path: Path) -> None:
     with Lake(str(tmp_path / "lake"), Layout()) as lake:
         made = add(lake, 7)
         assert made.name == commit_name([file(7)])

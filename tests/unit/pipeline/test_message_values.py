@@ -66,7 +66,7 @@ def _shorter(frame: bytes) -> bytes:
         (add(1, b"y", body_kind=BodyKind.BYTES), b"y", None),
     ],
 )
-def test_what_is_empty_has_no_body(tmp_path: Path, payload: bytes, body: bytes | None, text: str | None) -> None:
+def test_an_empty_message_has_no_body(tmp_path: Path, payload: bytes, body: bytes | None, text: str | None) -> None:
     found = read(tmp_path, payload)
     assert (found["body"], found["text"]) == (body, text)
 

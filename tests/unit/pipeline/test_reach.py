@@ -45,7 +45,7 @@ def test_a_store_whose_only_file_is_open_is_read_up_to_its_last_batch(growing: G
     assert planned(growing, is_tail_wanted=False) == []
 
 
-def test_what_is_written_after_a_read_was_planned_is_not_in_it(growing: GrowingStore) -> None:
+def test_records_written_after_the_plan_are_not_read(growing: GrowingStore) -> None:
     """Nor in another one up to the same place, whichever files came since."""
     growing.add(3)
     files = planned(growing)
@@ -60,7 +60,7 @@ def test_what_is_written_after_a_read_was_planned_is_not_in_it(growing: GrowingS
     assert {row[_COLUMNS[columns.FILES].index("state")] for row in rows(files[0], columns.FILES)} == {"current"}
 
 
-def test_what_a_deposed_master_wrote_after_the_plan_is_not_read(growing: GrowingStore) -> None:
+def test_records_of_a_deposed_master_after_the_plan_are_not_read(growing: GrowingStore) -> None:
     growing.add(3)
     end, before = growing.end, list(growing.ids)
     files = planned(growing)

@@ -153,7 +153,7 @@ def test_a_part_of_a_remote_file_is_asked_for_not_the_whole(store: Path, setting
         source.release()
 
 
-def test_what_is_not_there_is_told_with_its_name(settings: dict[str, str]) -> None:
+def test_a_missing_remote_path_is_reported_with_its_name(settings: dict[str, str]) -> None:
     access = access_of(settings)
     with pytest.raises(NoJournal, match=f"at or below s3a://{BUCKET}/nothing"):
         journal_files([f"s3a://{BUCKET}/nothing"], access=access)

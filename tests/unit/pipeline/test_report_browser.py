@@ -178,7 +178,7 @@ def busy(tmp_path: Path) -> Path:
         pytest.param("latency", 2, marks=[pytest.mark.prove, pytest.mark.proof_only]),
     ],
 )
-def test_what_a_job_writes_can_be_read(
+def test_the_page_of_a_job_is_readable_in_a_browser(
     spark: SparkSession, opened: Callable[[Path, int], Any], busy: Path, tmp_path: Path, job: str, drawings: int
 ) -> None:
     from tandemmq.pipeline.jobs import JOBS

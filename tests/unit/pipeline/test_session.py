@@ -83,7 +83,7 @@ def test_a_master_of_spark_is_one(master: str) -> None:
 
 
 @pytest.mark.parametrize("master", ["", "lokal[2]", "local[", "http://host:7077", "yarn-client"])
-def test_what_is_no_master_is_told(master: str) -> None:
+def test_an_invalid_master_is_reported(master: str) -> None:
     with pytest.raises(NoSpark, match="is no master of Spark"):
         check_master(master)
 

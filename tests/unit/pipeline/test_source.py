@@ -90,7 +90,7 @@ def test_a_part_of_the_columns_may_be_asked_for(spark: SparkSession, store: Path
         ({"mode": "loud"}, "mode is one of PERMISSIVE"),
     ],
 )
-def test_what_is_no_option_is_refused(spark: SparkSession, store: Path, options: dict[str, str], told: str) -> None:
+def test_an_unknown_option_is_refused(spark: SparkSession, store: Path, options: dict[str, str], told: str) -> None:
     with pytest.raises(Exception, match=told):
         load(spark, store, **options).count()
 
@@ -136,7 +136,7 @@ def changes(store: Path) -> Iterator[None]:
     yield None
 
 
-def test_what_was_planned_once_reads_what_is_there_now(store: Path) -> None:
+def test_a_frame_planned_once_reads_the_present_files(store: Path) -> None:
     """Spark plans a DataFrame once, however often it is used."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -179,7 +179,7 @@ def test_a_frame_or_view_that_is_used_again_sees_the_files_that_are_there(spark:
 
 
 @service
-def test_nothing_of_a_store_is_changed(spark: SparkSession, store: Path) -> None:
+def test_a_read_changes_no_store(spark: SparkSession, store: Path) -> None:
     def look() -> list[tuple[str, int, bytes]]:
         return [(path.name, path.stat().st_mtime_ns, path.read_bytes()) for path in sorted(store.iterdir())]
 

@@ -123,7 +123,7 @@ def test_a_read_is_planned_without_opening_files_that_have_a_manifest(
     assert [file.file for file in planned][:3] == [1, 2, 3]
 
 
-def test_what_is_planned_from_manifests_is_what_the_files_themselves_say(store: Path) -> None:
+def test_a_plan_from_manifests_equals_one_from_the_files(store: Path) -> None:
     def told() -> list[object]:
         return [replace(file, path="") for file in journal_files([str(store)])]
 
@@ -208,7 +208,7 @@ def read(directory: Path, table: str) -> list[dict[str, object]]:
     return [dict(zip(names, row, strict=True)) for file in files for row in rows(file, table, FAILFAST)]
 
 
-def test_what_two_masters_stored_is_read_with_their_epochs(tmp_path: Path) -> None:
+def test_records_of_two_masters_are_read_with_their_epochs(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     directory.mkdir()
     first = Term(str(directory), "a")

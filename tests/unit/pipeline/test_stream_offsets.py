@@ -15,7 +15,7 @@ numbers = st.integers(1, 12)
 
 
 @given(st.permutations(range(1, 12)), st.data())
-def test_what_was_read_in_any_order_is_past_and_nothing_else(order: list[int], data: st.DataObject) -> None:
+def test_files_read_in_any_order_are_done_and_no_others(order: list[int], data: st.DataObject) -> None:
     position = Position()
     read: set[int] = set()
     for file in order[: data.draw(numbers)]:
@@ -77,7 +77,7 @@ def test_offsets_are_the_same_text_whatever_order_the_stores_came_in() -> None:
         ({"version": 1, "stores": {"/a": {"file": 3, "offset": 0, "passed": [[5, 6], [7, 7]]}}}, "do not touch"),
     ],
 )
-def test_what_are_no_offsets_is_told(value: object, told: str) -> None:
+def test_invalid_offsets_are_refused(value: object, told: str) -> None:
     with pytest.raises(BadOffsets, match=told):
         Offsets.of(value)
 
@@ -98,7 +98,7 @@ def test_what_are_no_offsets_is_told(value: object, told: str) -> None:
         ({"paths": "/a"}, "paths is a list in JSON"),
     ],
 )
-def test_what_is_no_option_of_a_stream_is_refused(options: dict[str, str], told: str) -> None:
+def test_an_unknown_stream_option_is_refused(options: dict[str, str], told: str) -> None:
     with pytest.raises(BadOption, match=told):
         StreamOptions.of({"path": "/data", **options})
 

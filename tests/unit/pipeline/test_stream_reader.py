@@ -111,7 +111,7 @@ def test_the_batches_of_a_tail_add_up_to_each_closed_file(store: GrowingStore) -
     assert set(edges.values()) == {FILE_BYTES}
 
 
-def test_what_is_written_behind_an_end_later_changes_no_batch(store: GrowingStore) -> None:
+def test_bytes_written_after_an_end_later_change_no_batch(store: GrowingStore) -> None:
     store.add(2)
     end = store.end
     store.rotate()
@@ -209,7 +209,7 @@ def test_a_file_that_is_deleted_before_it_was_read_stops_the_stream(store: Growi
     assert going_on.offsets[-1]["stores"][str(store.directory)] == {"file": 5, "offset": 0, "skipped": 1}
 
 
-def test_what_can_be_read_before_the_gap_is_read_first(store: GrowingStore) -> None:
+def test_files_before_a_gap_are_read_first(store: GrowingStore) -> None:
     filled(store, 4)
     stream = Driven(path=str(store.directory))
     store.remove(3)
@@ -321,7 +321,7 @@ def test_a_tail_ends_where_its_file_does_though_that_is_closed_during_a_look(
     assert [*stream.ids(), *stream.ids()] == store.ids[:2]
 
 
-def test_where_all_ends_is_looked_for_again_when_a_file_is_closed_meanwhile(
+def test_the_end_is_determined_again_if_a_file_is_closed_meanwhile(
     store: GrowingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def close() -> None:
@@ -384,7 +384,7 @@ def test_an_older_copy_of_a_store_is_told(store: GrowingStore) -> None:
         stream.plan()
 
 
-def test_nothing_is_lost_with_a_file_in_which_nothing_counted(store: GrowingStore) -> None:
+def test_a_file_without_counting_batches_loses_no_messages(store: GrowingStore) -> None:
     filled(store, 2)
     stream = Driven(path=str(store.directory), follow="tail")
     store.add(2)
@@ -412,7 +412,7 @@ def test_the_file_before_one_that_is_still_empty_is_not_closed(store: GrowingSto
     assert tail.ids() == store.ids[-1:]
 
 
-def test_what_a_change_of_masters_took_back_from_a_tail_is_told(store: GrowingStore) -> None:
+def test_tail_records_lost_by_a_change_of_masters_are_reported(store: GrowingStore) -> None:
     store.add(2)
     end = store.end
     store.add(2)
@@ -427,7 +427,7 @@ def test_what_a_change_of_masters_took_back_from_a_tail_is_told(store: GrowingSt
     assert going_on.ids() == store.ids[-1:]
 
 
-def test_what_was_planned_of_a_tail_and_taken_back_is_told(store: GrowingStore) -> None:
+def test_planned_tail_records_that_are_gone_are_reported(store: GrowingStore) -> None:
     store.add(2)
     end = store.end
     store.add(2)
@@ -442,7 +442,7 @@ def test_what_was_planned_of_a_tail_and_taken_back_is_told(store: GrowingStore) 
     assert ids_of(going_on.batch()) == store.ids[:2]
 
 
-def test_what_a_power_loss_took_of_a_planned_tail_is_told(store: GrowingStore) -> None:
+def test_planned_tail_records_lost_by_a_power_loss_are_reported(store: GrowingStore) -> None:
     store.add(2)
     end = store.end
     store.add(2)
@@ -468,7 +468,7 @@ def test_files_of_activemq_are_closed_when_the_next_one_holds_something(tmp_path
     assert stream.ids() == ["ID:tests-1:1:1:1", "ID:tests-1:1:1:2"]
 
 
-def test_what_activemq_wrote_over_the_end_of_a_tail_is_told(tmp_path: Path) -> None:
+def test_tail_records_overwritten_by_activemq_are_reported(tmp_path: Path) -> None:
     write_foreign(tmp_path / "db-1.log", [[add(1)], [add(2)]])
     stream = Driven(path=str(tmp_path), follow="tail")
     assert stream.ids() == ["ID:tests-1:1:1:1", "ID:tests-1:1:1:2"]
@@ -582,9 +582,7 @@ def test_the_latest_offset_is_told_ahead_of_what_was_read(store: GrowingStore) -
     assert stream.reader.latestOffset(stream.offsets[0], stream.reader.getDefaultReadLimit()) == stream.offsets[1]
 
 
-def test_who_asks_a_hundred_times_a_second_is_answered_from_memory(
-    store: GrowingStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_frequent_requests_are_answered_from_memory(store: GrowingStore, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(store, 2)
     now, looks = [100.0], []
     real = listing.journal_files
@@ -630,7 +628,7 @@ def test_a_reader_holds_no_file(store: GrowingStore) -> None:
     limit=st.sampled_from([{}, {"maxFilesPerTrigger": "1"}, {"maxBytesPerTrigger": "500"}]),
     data=st.data(),
 )
-def test_whatever_happens_every_message_is_read_once(
+def test_each_message_is_read_once(
     tmp_path_factory: pytest.TempPathFactory, acts: list[str], follow: str, limit: dict[str, str], data: st.DataObject
 ) -> None:
     root = tmp_path_factory.mktemp("stores")

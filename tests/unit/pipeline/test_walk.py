@@ -124,7 +124,7 @@ def test_a_torn_tail_ends_where_the_zeros_begin(tmp_path: Path) -> None:
     assert [stretch.status for stretch in tiles(at(path, is_current=True))] == ["ok", "padding"]
 
 
-def test_what_stands_behind_a_named_end_does_not_count(tmp_path: Path) -> None:
+def test_batches_after_a_named_end_do_not_count(tmp_path: Path) -> None:
     path = tmp_path / "db-1.log"
     write_foreign(path, [[add(1)], [add(2)], [encode_trace('TANDEMMQ-NEXT {"file": 2}')]])
     first, second, _, *_ = tiles(at(path))
@@ -266,7 +266,7 @@ def test_a_message_has_all_that_its_sender_said(tmp_path: Path) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_whatever_is_damaged_no_byte_is_counted_twice_or_not_at_all(tmp_path: Path, data: st.DataObject) -> None:
+def test_each_byte_of_a_damaged_file_is_counted_once(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / "db-1.log"
     write_foreign(path, [[add(n, b"y" * 40), add(n + 1, END_RECORD * 9)] for n in range(1, 9, 2)], size=2500)
     content = bytearray(path.read_bytes())
@@ -286,7 +286,7 @@ def test_whatever_is_damaged_no_byte_is_counted_twice_or_not_at_all(tmp_path: Pa
         dicts(file, table, DROPMALFORMED)
 
 
-def test_what_is_read_of_a_file_in_use_is_a_beginning_of_what_is_written(tmp_path: Path) -> None:
+def test_a_read_of_a_file_in_use_is_a_prefix_of_it(tmp_path: Path) -> None:
     directory = tmp_path / "live"
     write_store(directory, 1)
     files = JournalFiles(str(directory))

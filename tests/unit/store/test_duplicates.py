@@ -102,7 +102,7 @@ def audited(term: Term, id: str, transaction: TransactionId | None = None, body:
 
 
 @pytest.mark.parametrize("end", ["none", "crash", "index lost", "audit record alone"])
-def test_what_one_user_sends_has_nothing_of_anothers_stored_twice(directory: str, end: str) -> None:
+def test_a_message_of_one_user_is_no_duplicate_of_anothers(directory: str, end: str) -> None:
     """The messages of the first user were consumed, so only the audit knows them."""
     settings = replace(BUSY, journal_max_file_length=32 * KIB, max_failover_producers_to_track=16)
     term = Term(directory, settings=settings)
@@ -146,7 +146,7 @@ class TestStoredOnce:
         assert are_duplicates([first, second]) == [False, True]
         term.close()
 
-    def test_what_was_not_durable_is_no_duplicate_of_anything(self, directory: str) -> None:
+    def test_a_message_that_was_not_durable_is_no_duplicate(self, directory: str) -> None:
         term = Term(directory)
         send(term, 1)
         term.store.append(numbered(term, 2))  # never handed over: the turn did not end
@@ -212,7 +212,7 @@ class TestStoredOnce:
                 done.result()
             assert are_duplicates(send(term, 5, 6)) == [True, False]
 
-    def test_what_is_still_there_is_known_outside_the_window_too(self, directory: str) -> None:
+    def test_a_stored_message_is_a_duplicate_outside_the_window_too(self, directory: str) -> None:
         settings = replace(SMALL, failover_producers_audit_depth=1, max_failover_producers_to_track=1)
         term = Term(directory, settings=settings)
         send(term, *range(1, 1000, 100))

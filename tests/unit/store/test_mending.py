@@ -84,7 +84,7 @@ def test_messages_are_mended_before_they_are_given_out_in_order(
 
 
 @pytest.mark.parametrize("answer", [True, None], ids=["it says that all is well", "it ends"])
-def test_what_cannot_be_mended_is_asked_for_once_in_a_while(journal: Path, answer: bool | None) -> None:
+def test_a_repair_that_fails_is_tried_only_at_intervals(journal: Path, answer: bool | None) -> None:
     other = OtherCopy(journal, answer)
     other.good.clear()
     with Term.of(standby(journal, other)) as term:

@@ -96,7 +96,7 @@ def held_after_a_replay(term: Term, directory: str, *destinations: Destination) 
         return [again.bodies(each) for each in destinations]
 
 
-def test_what_moves_to_where_its_id_is_has_an_id_of_its_own(term: Term, directory: str) -> None:
+def test_a_message_moved_to_a_queue_with_its_id_gets_its_own_id(term: Term, directory: str) -> None:
     term.do(adding(term, A, "was there"))
     from_b = term.do(adding(term, B, "moved"))
     moved = adding(term, A, "moved", is_audited=False)
@@ -106,7 +106,7 @@ def test_what_moves_to_where_its_id_is_has_an_id_of_its_own(term: Term, director
     assert held_after_a_replay(term, directory, A, B) == [[b"was there", b"moved"], []]
 
 
-def test_what_moved_is_known_by_its_id(term: Term, directory: str) -> None:
+def test_a_moved_message_is_known_by_its_id(term: Term, directory: str) -> None:
     """Before a checkpoint has it."""
     from_b = term.do(adding(term, B, "moved"))
     moved = adding(term, A, "moved", is_audited=False)
@@ -177,7 +177,7 @@ def test_a_dead_letter_in_a_topic_keeps_who_is_to_have_it(term: Term) -> None:
 
 
 @pytest.mark.parametrize("who_has_it", ["who takes it", "who passes it over"])
-def test_what_one_subscription_of_a_topic_has_did_not_come_for_another_either(term: Term, who_has_it: str) -> None:
+def test_an_id_in_one_subscription_of_a_topic_is_no_duplicate_for_another(term: Term, who_has_it: str) -> None:
     owners = {name: term.store.subscription("c", name, TOPIC) for name in ("first", "second")}
     for name, owner in owners.items():
         term.do(AddSubscription(owner, encode_subscription(TOPIC, "c", name)))
@@ -195,7 +195,7 @@ def test_what_one_subscription_of_a_topic_has_did_not_come_for_another_either(te
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_what_is_prepared_is_known_until_its_outcome(term: Term, directory: str, is_commit: bool) -> None:
+def test_ids_in_a_prepared_transaction_are_known_until_its_outcome(term: Term, directory: str, is_commit: bool) -> None:
     """The rule holds after a checkpoint in between, and for the next master."""
     prepared = adding(term, A, "prepared", transaction=XID)
     term.do(PrepareTransaction(XID, [prepared], encode_prepare(XID)))
@@ -212,7 +212,7 @@ def test_what_is_prepared_is_known_until_its_outcome(term: Term, directory: str,
 
 
 @pytest.mark.parametrize("is_one_turn", [False, True])
-def test_what_a_prepared_transaction_removes_does_not_come_again_when_its_queue_ended(
+def test_a_message_removed_by_a_prepared_transaction_is_not_stored_again_after_its_queue_ended(
     term: Term, directory: str, is_one_turn: bool
 ) -> None:
     """The outcome would remove the message: in the journal a Remove names a message by its queue and id."""
@@ -236,7 +236,7 @@ def test_what_a_prepared_transaction_removes_does_not_come_again_when_its_queue_
 
 
 @pytest.mark.parametrize("other", [ANOTHER, LOCAL])
-def test_what_several_transactions_remove_of_a_topic_is_known_until_all_ended(
+def test_an_id_removed_by_several_transactions_is_known_until_all_ended(
     directory: str, other: XaTransactionId | LocalTransactionId
 ) -> None:
     """Two durable subscriptions give up one message. The subscription of the transaction that is still prepared began
@@ -309,7 +309,7 @@ def test_copies_in_one_of_several_stores_come_back_with_places_of_their_own(unch
         assert [term.bodies(each) for each in (A, A2, B)] == [[], [b"x"], [b"x"]]
 
 
-def test_what_moves_into_another_store_where_its_id_is_has_an_id_of_its_own(unchecked: str) -> None:
+def test_a_message_moved_to_another_store_with_its_id_gets_its_own_id(unchecked: str) -> None:
     with SeveralTerm(unchecked, settings=SETTINGS) as term:
         term.do(adding(term, A, "was there"))
         from_b = term.do(adding(term, B, "moved"))

@@ -141,7 +141,7 @@ def test_a_message_that_cannot_be_read_is_left_out_of_its_page_and_counted(direc
 
 
 @pytest.mark.parametrize("is_read_before", [False, True])
-def test_what_this_term_wrote_is_compared_when_it_is_read(directory: str, is_read_before: bool) -> None:
+def test_records_of_this_term_are_compared_when_read(directory: str, is_read_before: bool) -> None:
     with Term(directory, settings=StoreSettings(checkpoint_records=10, fence_check_interval=0.01)) as term:
         added = [operation for _ in range(4) for operation in term.add_durably(5, body=b"x" * 3000)]
         if is_read_before:
@@ -157,7 +157,7 @@ def test_what_this_term_wrote_is_compared_when_it_is_read(directory: str, is_rea
             file.write(b"x")  # so that what remains of the store is sound
 
 
-def test_what_it_was_given_to_do_is_what_comes_back(directory: str) -> None:
+def test_the_reported_operations_are_the_submitted_ones(directory: str) -> None:
     """A client waits for a report when it gave much: for a queue that begins, none comes."""
     term = Term(directory)
     before = term.store.handed_over

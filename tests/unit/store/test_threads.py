@@ -40,7 +40,7 @@ def test_a_short_wait_for_an_inbox_ends() -> None:
             inbox.get(timeout=1e-7)
 
 
-def test_what_many_threads_put_into_an_inbox_comes_out_of_it() -> None:
+def test_an_inbox_returns_the_items_of_many_threads() -> None:
     inbox = OS_THREADS.inbox()
 
     def put(first: int) -> None:

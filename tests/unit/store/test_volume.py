@@ -92,7 +92,7 @@ def test_nfs_that_remembers_only_what_is_there_is_accepted_with_a_word_about_it(
         ("vfat", "", "no-links"),
     ],
 )
-def test_what_can_make_two_masters_is_refused_and_an_override_by_its_name_is_shown(
+def test_a_mount_that_can_allow_two_masters_is_refused_and_an_override_is_shown(
     kind: str, options: str, name: str
 ) -> None:
     text = mounts(kind, options)
@@ -118,7 +118,7 @@ def test_what_can_make_two_masters_is_refused_and_an_override_by_its_name_is_sho
         ("9p", "trans=fd,rfdno=4,wfdno=4", "9p-sandbox"),
     ],
 )
-def test_what_only_hints_or_harms_nobody_else_is_said_and_not_refused(kind: str, options: str, name: str) -> None:
+def test_a_mount_that_may_only_harm_this_store_is_reported_and_not_refused(kind: str, options: str, name: str) -> None:
     assert name in names(kind, options)
     assert demand_safe(POINT, mountinfo=mounts(kind, options)) != []
 
@@ -127,7 +127,7 @@ def test_what_only_hints_or_harms_nobody_else_is_said_and_not_refused(kind: str,
     ("kind", "options"),
     [("ext4", ""), ("xfs", ""), ("btrfs", ""), ("nfs4", SAFE_NFS), ("nfs", SAFE_NFS), ("gfs2", "lockproto=lock_dlm")],
 )
-def test_nothing_is_said_against_what_is_good(kind: str, options: str) -> None:
+def test_a_safe_mount_has_no_objections(kind: str, options: str) -> None:
     assert names(kind, options) == []
 
 
@@ -139,7 +139,7 @@ def test_a_named_kind_of_fuse_is_not_called_unnamed() -> None:
     assert names("fuse.sshfs") == ["sshfs"]
 
 
-def test_where_the_lock_is_no_file_here_its_volume_need_not_keep_locks() -> None:
+def test_without_a_lock_file_the_volume_need_not_support_locks() -> None:
     text = mounts("nfs", "vers=3,hard,lookupcache=none")
     assert demand_safe(POINT, concerns={Concern.FENCE, Concern.DURABILITY}, mountinfo=text) == []
 

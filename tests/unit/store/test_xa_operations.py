@@ -140,7 +140,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 @pytest.mark.parametrize("is_commit", [True, False])
 @pytest.mark.parametrize("fails_over", [True, False])
-def test_what_is_prepared_waits_for_its_outcome(world: World, is_commit: bool, fails_over: bool) -> None:
+def test_a_prepared_transaction_waits_for_its_outcome(world: World, is_commit: bool, fails_over: bool) -> None:
     kept, taken = world.term.add_durably(2, A)
     a, b = (world.term.store.queue(each) for each in (A, B))
     world.prepare([world.adding(A, b"a new"), world.adding(B, b"b new"), world.removing(taken, a)])
@@ -178,7 +178,7 @@ def test_what_is_prepared_waits_for_its_outcome(world: World, is_commit: bool, f
 
 @pytest.mark.parametrize("fails_over", [True, False])
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_what_it_adds_counts_for_its_user(world: World, is_commit: bool, fails_over: bool) -> None:
+def test_added_messages_count_for_their_user(world: World, is_commit: bool, fails_over: bool) -> None:
     """``charged`` is what the user of the store counts until the store does."""
     adds = [world.adding(A, b"a new"), world.adding(B, b"b new")]
     for add in adds:
@@ -198,7 +198,7 @@ def test_what_it_adds_counts_for_its_user(world: World, is_commit: bool, fails_o
     assert world.term.store.user_balance("ann") == (counted if is_commit else 0)
 
 
-def test_what_became_visible_can_be_removed(world: World) -> None:
+def test_a_message_that_became_visible_can_be_removed(world: World) -> None:
     world.prepare([world.adding(A, b"one"), world.adding(A, b"two")])
     end = world.end(True)
     owner = world.term.store.queue(A)
@@ -270,7 +270,7 @@ def test_durable_subscriptions_get_what_is_committed_but_those_passed_over(world
 
 
 @pytest.mark.parametrize("fails_over", [True, False])
-def test_who_is_passed_over_is_so_in_one_topic_and_not_in_all_of_the_same_name(world: World, fails_over: bool) -> None:
+def test_a_subscription_skipped_in_one_topic_gets_the_message_of_another(world: World, fails_over: bool) -> None:
     other = TOPIC._replace(name=f"{TOPIC.name}.OTHER")
     owners = {}
     for topic in (TOPIC, other):

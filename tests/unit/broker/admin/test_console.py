@@ -51,7 +51,7 @@ async def test_the_first_page_says_what_it_may_load(client: aiohttp.ClientSessio
         assert answer.headers["Cache-Control"] == "no-cache"
 
 
-async def test_who_has_a_file_is_told_that_it_is_still_the_same(client: aiohttp.ClientSession) -> None:
+async def test_a_client_with_a_cached_file_gets_not_modified(client: aiohttp.ClientSession) -> None:
     async with client.get("/console/app.js") as answer:
         assert answer.content_type == "text/javascript"
         etag = answer.headers["ETag"]
@@ -64,7 +64,7 @@ async def test_who_has_a_file_is_told_that_it_is_still_the_same(client: aiohttp.
 
 
 @pytest.mark.parametrize("name", ["nowhere.js", "..%2Ffiles.py", "%2e%2e/files.py", "app.js/", "__init__.py"])
-async def test_nothing_else_is_given_out(client: aiohttp.ClientSession, name: str) -> None:
+async def test_other_files_are_not_served(client: aiohttp.ClientSession, name: str) -> None:
     async with client.get(f"/console/{name}") as answer:
         assert answer.status == 404
         assert "console_files" not in await answer.text()
@@ -76,7 +76,7 @@ def test_every_file_is_served_and_all_together_are_small() -> None:
     assert sum(len(file.content) for file in found.values()) < FIRST_PAGE_BYTES_MAX
 
 
-def test_nothing_comes_from_elsewhere() -> None:
+def test_the_console_loads_nothing_from_other_sites() -> None:
     for name, text in TEXTS.items():
         addresses = set(re.findall(r"https?://[^\s\"'`]*", text))
         assert addresses <= {"http://www.w3.org/2000/svg"}, name

@@ -50,7 +50,7 @@ def test_the_last_are_those_before_a_number(pages: HaPages, last: int, numbers: 
 
 
 @pytest.mark.parametrize("query", ["last=x", "last=-1", "before=1.5", f"last={'9' * 5000}", f"before=-{'9' * 5000}"])
-async def test_what_is_no_number_is_refused_by_name(pages: HaPages, query: str) -> None:
+async def test_an_invalid_number_is_refused_by_name(pages: HaPages, query: str) -> None:
     (page,) = (each for each in pages.routes() if each.path == "/events")
     answer = cast(web.Response, await page.handler(make_mocked_request("GET", f"/events?{query}")))  # type: ignore[arg-type]
     assert answer.status == 400

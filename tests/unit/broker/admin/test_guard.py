@@ -161,7 +161,7 @@ async def test_without_users_pages_are_for_everybody(place: Place) -> None:
 @pytest.mark.parametrize(
     ("remote", "is_told"), [("127.0.0.1", True), ("::1", True), ("10.0.0.7", False), ("2001:db8::1", False)]
 )
-async def test_where_the_token_is_is_told_on_this_machine_only(place: Place, remote: str, is_told: bool) -> None:
+async def test_the_path_of_the_token_is_shown_only_on_this_machine(place: Place, remote: str, is_told: bool) -> None:
     # proves: the-place-of-the-token-is-for-this-machine
     async with await place.start():
         assert place.guard is not None
@@ -198,7 +198,7 @@ async def test_the_token_is_its_owners_and_stays(place: Place) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "secret", "tandemmq-admin-short", "x" * 100_000])
-async def test_what_is_no_token_is_replaced(place: Place, content: str) -> None:
+async def test_an_invalid_token_is_replaced(place: Place, content: str) -> None:
     place.file.parent.mkdir()
     place.file.write_text(content)
     place.file.chmod(0o600)
@@ -243,7 +243,7 @@ async def test_a_link_is_not_followed(place: Place, tmp_path: Path) -> None:
     assert target.read_text() == former
 
 
-async def test_where_none_can_be_kept_users_go_on(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+async def test_users_can_continue_if_no_token_can_be_stored(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     place.file.parent.write_text("no directory")
     async with await place.start(Users()) as client:
         assert "the admin token cannot be stored" in caplog.text

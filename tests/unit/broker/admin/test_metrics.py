@@ -124,7 +124,7 @@ def test_a_masters_lock_and_proof_are_shown() -> None:
     assert "tandemmq_last_takeover_seconds 0.21" in lines
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_an_unknown_value_is_omitted() -> None:
     endless = {"type": "shared-file", "where": "x", "proof_age_seconds": 0.2, "proof_holds_seconds": None}
     lines = scrape(BARE | {"lock": endless, "last_takeover_seconds": None})
     assert not any(line.startswith(("tandemmq_lock_proof_holds", "tandemmq_last_takeover")) for line in lines)
@@ -215,7 +215,7 @@ def test_only_what_a_start_mends_makes_it_unhealthy(problem: str, is_mended_by_a
     assert set_warnings(said) == ([problem] if problem and not is_mended_by_a_start else [])
 
 
-def test_who_is_not_whole_and_a_directory_that_is_away_are_shown() -> None:
+def test_a_node_without_a_whole_journal_and_an_unreachable_directory_are_shown() -> None:
     shown = set_warnings(PART | {"is_whole": False, "zookeeper": "no server answered"})
     assert len(shown) == 2
     assert "no server answered" in shown[1]
@@ -275,7 +275,7 @@ def test_beyond_the_bytes_of_an_answer_they_are_counted() -> None:
 
 
 @pytest.mark.parametrize(("status", "patterns"), [(STATUS, ()), ({}, (">",))], ids=["not asked for", "no master"])
-def test_nothing_is_shown_where_nothing_is_asked_for_or_known(status: dict[str, Any], patterns: tuple[str]) -> None:
+def test_no_sample_without_patterns_or_values(status: dict[str, Any], patterns: tuple[str]) -> None:
     assert samples(status, *patterns) == {}
 
 

@@ -102,7 +102,7 @@ def test_a_health_check_gets_in_while_very_many_addresses_connect_again_and_agai
     assert check not in closed
 
 
-def test_who_shows_a_login_gets_a_place_of_one_whose_login_is_looked_into() -> None:
+def test_a_request_with_a_login_replaces_one_whose_login_is_being_checked() -> None:
     """Guesses from 100 addresses took all places."""
     places = Places(2)
     guesses = [places.take(f"192.0.2.{number}", 0.0)[0] for number in (10, 11)]
@@ -146,9 +146,7 @@ def test_another_address_gets_one_of_the_spare_places_of_an_attacker() -> None:
         (State.WORK, None),
     ],
 )
-def test_what_a_peer_is_to_do_has_a_time_and_the_brokers_own_work_has_none(
-    state: State, seconds_max: float | None
-) -> None:
+def test_the_peers_time_is_limited_and_the_brokers_own_work_is_not(state: State, seconds_max: float | None) -> None:
     places, (place,) = full(1, state)
     place.enter(state, 5.0)  # again: the time goes on
     if seconds_max is None:
@@ -160,7 +158,7 @@ def test_what_a_peer_is_to_do_has_a_time_and_the_brokers_own_work_has_none(
     assert places.overdue(1e9) == []
 
 
-def test_what_peers_do_not_take_is_bounded_together() -> None:
+def test_unread_output_of_all_peers_together_is_bounded() -> None:
     places, taken = full(4, State.WORK)
     taken[0].is_known = True
     part = WRITTEN_BYTES_MAX // 3

@@ -158,7 +158,7 @@ async def test_a_bound_server_does_not_listen_before_start_and_has_metrics_of_it
     ("method", "page", "status"),
     [("GET", "/etc/passwd", 404), *((each, "/status", 405) for each in ("POST", "PUT", "DELETE", "HEAD", "OPTIONS"))],
 )
-async def test_nothing_else_is_answered(client: aiohttp.ClientSession, method: str, page: str, status: int) -> None:
+async def test_other_requests_are_refused(client: aiohttp.ClientSession, method: str, page: str, status: int) -> None:
     async with client.request(method, page) as answer:
         assert answer.status == status
 
@@ -425,7 +425,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("said", BROKEN)
-async def test_what_is_no_request_is_one_line_a_minute(
+async def test_invalid_requests_are_logged_once_a_minute(
     attacked: Attacked, caplog: pytest.LogCaptureFixture, said: str
 ) -> None:
     for round_ in range(2):
@@ -444,7 +444,7 @@ async def test_what_is_no_request_is_one_line_a_minute(
         attacked.clock.now += 61
 
 
-async def test_what_is_told_of_very_many_destinations_leaves_others_their_turns() -> None:
+async def test_a_status_with_very_many_destinations_lets_others_have_their_turns() -> None:
     count = 50_000
 
     def details() -> Work[dict[str, Any]]:

@@ -220,7 +220,7 @@ async def test_a_page_of_a_foreign_site_cannot_begin_one(broker: Broker, client:
             assert answer.status == status
 
 
-async def test_who_is_not_master_says_so_and_who_is(broker: Broker, client: aiohttp.ClientSession) -> None:
+async def test_a_standby_names_itself_and_the_master(broker: Broker, client: aiohttp.ClientSession) -> None:
     broker.let_go()
     for ask in (client.get("/store/why"), client.post("/store/compact", json={})):
         async with ask as answer:

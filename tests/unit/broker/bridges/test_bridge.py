@@ -79,7 +79,7 @@ def test_a_password_in_a_file_is_read_when_it_is_asked_for(tmp_path: Path) -> No
     assert plan.password() == "wonderland"
 
 
-async def test_who_a_bridge_is_is_known_before_it_begins(tmp_path: Path) -> None:
+async def test_the_principal_of_a_bridge_is_known_before_it_begins(tmp_path: Path) -> None:
     """Messages that a bridge received for later sending may be due before the bridge begins."""
     file, users = tmp_path / "tandemmq.toml", tmp_path / "users"
     users.write_text(f"anna:{cheap('secret')}:\n")

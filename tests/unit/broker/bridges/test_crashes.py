@@ -48,7 +48,7 @@ async def test_a_life_without_crashes_is_shorter_than_the_last_crash() -> None:
 
 
 @pytest.mark.timeout(600)
-async def test_what_is_promised_holds_wherever_the_broker_dies() -> None:
+async def test_the_promises_hold_at_every_crash_of_the_broker() -> None:
     for first, second, is_told in crashes(OPERATIONS_MAX, AGAIN_MAX, 60):
         world, other = await prepared(), OtherBroker()
         for left in (first, second):

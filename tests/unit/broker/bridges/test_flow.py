@@ -11,7 +11,7 @@ from tandemmq.store.records.message import Destination, DestinationKind
 from tests.support.broker.bridge_world import BOTH, IN, OUT, World, publish
 
 
-async def test_nothing_goes_back_to_where_it_came_from(world: World) -> None:
+async def test_a_message_does_not_return_to_its_origin(world: World) -> None:
     remote = await world.begin(BOTH)
     await world.receive("both/a", "theirs", 5)
     assert remote.told == [("PUBREC", 5)]
@@ -74,7 +74,7 @@ async def test_a_message_goes_out_with_the_bridge_and_not_again(world: World) ->
     assert world.gathered_for_bridge("up/#") == 1  # the first one alone, which is not confirmed
 
 
-async def test_what_mqtt_cannot_name_does_not_go_out(world: World) -> None:
+async def test_a_name_that_is_no_valid_mqtt_topic_is_not_sent(world: World) -> None:
     # proves: no-wildcard-over-a-bridge
     remote = await world.begin()
     for topic in ("up/a+b", "up/<img>#x", "up/{x}"):
@@ -96,7 +96,7 @@ async def test_a_message_comes_in_with_the_bridge_and_not_again(world: World) ->
     assert remote.told[2:] == [("PUBCOMP", 6)]
 
 
-async def test_what_comes_by_one_bridge_and_goes_by_another_has_passed_both(world: World) -> None:
+async def test_a_message_between_two_bridges_has_passed_both(world: World) -> None:
     await world.begin(BOTH)
     await world.receive("both/a", "theirs", 5)
     first = world.flow.begun.id
@@ -152,7 +152,7 @@ async def test_a_packet_id_is_no_new_message_unless_its_session_was_lost(world: 
     assert world.client.bodies[-1:] == ["two"]
 
 
-async def test_what_was_stored_for_a_former_connection_is_not_confirmed_to_another(world: World) -> None:
+async def test_a_message_stored_for_a_former_connection_is_not_confirmed_to_another(world: World) -> None:
     former = await world.begin(Topic("down/#", 1, "from/", "", is_in=True, is_out=False))
     world.flow.published(publish("down/a", "one", 5, qos=1))
     world.flow.detach(former)
@@ -168,7 +168,7 @@ async def test_pubrel_and_pubrec_of_an_unknown_packet_id_are_answered(world: Wor
     assert remote.told == [("PUBCOMP", 7), ("PUBREL", 7)]
 
 
-async def test_what_no_topic_of_the_bridge_matches_is_confirmed_and_goes_nowhere(world: World) -> None:
+async def test_a_message_without_a_matching_topic_is_confirmed_and_dropped(world: World) -> None:
     remote = await world.begin()
     await world.listen("#")
     await world.receive("elsewhere", "x", 5, qos=1)
@@ -181,7 +181,7 @@ async def test_a_retained_message_is_kept_for_who_subscribes_later(world: World)
     assert world.kept(Destination(DestinationKind.QUEUE, "ActiveMQ.MQTT.Retained")) == 1
 
 
-async def test_what_this_broker_refuses_is_confirmed_and_counted_and_no_record_of_it_is_awaited(world: World) -> None:
+async def test_a_message_that_this_broker_refuses_is_confirmed_and_counted_without_a_record(world: World) -> None:
     remote = await world.begin()
     await world.receive("down/" + 600 * "x", "one", 5)
     assert (remote.told, world.counts.refused, world.records) == ([("PUBREC", 5)], 1, 0)
@@ -216,7 +216,7 @@ async def test_an_unconfirmed_message_goes_out_again_under_its_packet_id(world: 
     assert remote.told[2:] == [("PUBLISH", "site/up/a", "three", 2, 3, False)]
 
 
-async def test_what_is_sent_while_there_is_no_connection_goes_later_unless_it_expires(world: World) -> None:
+async def test_a_message_sent_without_a_connection_is_sent_later_unless_it_expires(world: World) -> None:
     former = await world.begin()
     world.flow.detach(former)
     await world.send("up/a", "one", expiration=2_000)

@@ -16,7 +16,7 @@ def topic(name: str) -> Destination:
     return Destination(DestinationKind.TOPIC, name)
 
 
-def test_nobody_listens_until_somebody_does() -> None:
+def test_there_are_no_listeners_before_the_first_subscription() -> None:
     audience = Audience()
     assert not audience.is_there
     audience.joined(split(topic("weather")))

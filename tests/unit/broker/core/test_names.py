@@ -127,7 +127,7 @@ def test_patterns_are_found_by_a_name(patterns: list[str], gone: set[str], name:
     assert sorted(found) == sorted({each for each in patterns if each not in gone and Pattern(each).matches(name)})
 
 
-def test_what_is_gone_leaves_nothing() -> None:
+def test_an_ended_destination_leaves_nothing() -> None:
     names: NameTrie[int] = NameTrie()
     patterns: PatternTrie[int] = PatternTrie()
     for number, name in enumerate(("A.B.C", "A.B", "A.B.D", "X")):

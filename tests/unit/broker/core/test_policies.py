@@ -50,7 +50,7 @@ def test_an_entry_holds_for_its_kind_alone_and_the_default_for_what_has_none() -
     assert of(Destination(DestinationKind.TEMP_TOPIC, "A")).memory_limit is None
 
 
-def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_policies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policies, "REMEMBERED_MAX", 3)
     asked = Policies([entry("A.*")])
     for n in range(10):
@@ -72,7 +72,7 @@ def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
         (DeadLetterStrategy(DeadLetterKind.DISCARDING), queue("a"), None),
     ],
 )
-def test_where_dead_letters_go(strategy: DeadLetterStrategy, destination: Destination, name: str | None) -> None:
+def test_the_targets_of_dead_letters(strategy: DeadLetterStrategy, destination: Destination, name: str | None) -> None:
     assert strategy.target(destination) == (None if name is None else queue(name))
 
 

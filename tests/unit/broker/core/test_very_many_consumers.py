@@ -64,7 +64,7 @@ def queue() -> Queue:
 
 
 @pytest.mark.parametrize("selector", [None, Any_()])
-def test_who_has_room_is_found_among_very_many_once_a_round(queue: Queue, selector: Any) -> None:
+def test_consumers_with_room_are_searched_once_a_round_among_very_many(queue: Queue, selector: Any) -> None:
     consumers = [consumer(Counting(), selector=selector) for _ in range(MANY)]
     queue.open(consumer(Counting(), priority=1 if selector else 0))  # with a selector: not all are alike
     for each in consumers:
@@ -133,7 +133,7 @@ def test_very_many_selectors_are_asked_about_one_message_in_steps(
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 2), st.integers(0, 99)), max_size=30))
-def test_what_is_known_of_all_is_what_looking_at_each_would_find(steps: list[tuple[bool, bool, int, int]]) -> None:
+def test_the_counts_over_all_consumers_equal_a_search_of_each(steps: list[tuple[bool, bool, int, int]]) -> None:
     counts = ConsumerCounts()
     there: list[Subscription] = []
     for is_choosy, is_exclusive, priority, who in steps:

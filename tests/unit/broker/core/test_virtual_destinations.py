@@ -83,7 +83,7 @@ def test_a_topic_feeds_the_queues_whose_names_match(changes: list[tuple[str, boo
     assert not virtual.queues("news")
 
 
-def test_what_consumers_with_wildcards_have_a_queue_of_their_name() -> None:
+def test_consumers_with_wildcards_have_a_queue_of_their_name() -> None:
     with_queue = ["Consumer.g.VirtualTopic.>", "Consumer.*.VirtualTopic.X", "Consumer.g.>"]
     without = ["Consumer.g.VirtualTopic.X", "Consumer.>", "VirtualTopic.>", "orders.>", "Consumer.g"]
     virtual = VirtualTopics()

@@ -107,7 +107,7 @@ def test_each_consumer_has_its_order_and_others_do_not_wait(
 @both_acks
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("how", ["unsubscribe", "vanish", "disconnect"])
-def test_who_leaves_meanwhile_leaves_it_to_the_next(
+def test_if_a_client_leaves_the_message_goes_to_the_next(
     harness: Harness, threads: Threads, ack: AckMode, persistent: bool, how: str
 ) -> None:
     one, sender = client(harness, ack), harness.client()
@@ -171,7 +171,7 @@ def test_a_delivery_that_no_client_got_does_not_count(
 
 
 @pytest.mark.parametrize("how", ["vanish", "hang_up", "unsubscribe"])
-def test_what_was_sent_before_it_counts(strict: Harness, threads: Threads, how: str) -> None:
+def test_earlier_messages_of_the_client_count(strict: Harness, threads: Threads, how: str) -> None:
     strict.client().store("a", "long 1", "long 2", "b")
     one = client(strict)
     threads.do()
@@ -217,7 +217,7 @@ def translated(one: Client, body: str, **options: Any) -> Send:
     return Send(message, receipt="r", translate=translate, **options)
 
 
-def test_what_takes_long_to_read_holds_up_its_own_client(harness: Harness, threads: Threads) -> None:
+def test_a_long_read_delays_only_its_own_client(harness: Harness, threads: Threads) -> None:
     one, other, consumer = harness.client(), harness.client(), harness.consumer()
     one.handle(translated(one, "first"))
     one.send("second")
@@ -234,7 +234,7 @@ def test_what_takes_long_to_read_holds_up_its_own_client(harness: Harness, threa
 
 
 @pytest.mark.parametrize("how", ["vanish", "disconnect"])
-def test_who_leaves_while_it_is_read(harness: Harness, threads: Threads, how: str) -> None:
+def test_a_client_that_leaves_during_the_read(harness: Harness, threads: Threads, how: str) -> None:
     """A message of a client that vanished is not sent; what comes before its DISCONNECT is."""
     one, consumer = harness.client(), harness.consumer()
     one.handle(translated(one, "first"))
@@ -245,7 +245,7 @@ def test_who_leaves_while_it_is_read(harness: Harness, threads: Threads, how: st
     assert harness.engine.memory.by_kind[Kind.WAITING_SENDS] == 0
 
 
-def test_what_is_read_in_a_transaction_is_sent_with_it(harness: Harness, threads: Threads) -> None:
+def test_a_message_read_in_a_transaction_is_sent_with_it(harness: Harness, threads: Threads) -> None:
     one, consumer = harness.client(), harness.consumer()
     one.begin().handle(translated(one, "first", transaction="t")).commit(receipt="c")
     threads.do()
@@ -254,7 +254,7 @@ def test_what_is_read_in_a_transaction_is_sent_with_it(harness: Harness, threads
     assert one.receipts[-1] == "c"
 
 
-def test_what_cannot_be_made_ready_ends_one_connection(harness: Harness, threads: Threads) -> None:
+def test_a_failed_preparation_ends_only_its_connection(harness: Harness, threads: Threads) -> None:
     one, sender = client(harness), harness.client()
     sender.store("long and wrong")
     threads.do()
@@ -283,7 +283,7 @@ def test_after_the_term_nobody_is_told(harness: Harness, threads: Threads) -> No
 
 
 @both_acks
-def test_what_waits_behind_goes_on_one_by_one_with_room(harness: Harness, threads: Threads, ack: AckMode) -> None:
+def test_waiting_messages_continue_one_by_one_with_room(harness: Harness, threads: Threads, ack: AckMode) -> None:
     """A body that was inflated fills a client's socket for a while: were the next ones written meanwhile, the broker
     would hold all of them, and hang up on who reads slowly."""
     one, sender = client(harness, ack), harness.client()
@@ -307,7 +307,9 @@ def test_what_waits_behind_goes_on_one_by_one_with_room(harness: Harness, thread
 
 
 @both_acks
-def test_who_leaves_without_room_leaves_the_rest_to_the_next(harness: Harness, threads: Threads, ack: AckMode) -> None:
+def test_a_client_that_leaves_without_room_leaves_the_rest_to_the_next(
+    harness: Harness, threads: Threads, ack: AckMode
+) -> None:
     one, sender = client(harness, ack), harness.client()
     sender.store("long 1", "long 2", "b")
     one.has_space = False
@@ -321,9 +323,7 @@ def test_who_leaves_without_room_leaves_the_rest_to_the_next(harness: Harness, t
 # ---- selectors
 
 
-def test_what_its_client_says_meanwhile_comes_after_it_and_others_wait_for_nothing(
-    harness: Harness, threads: Threads
-) -> None:
+def test_later_commands_of_the_client_wait_and_other_clients_do_not(harness: Harness, threads: Threads) -> None:
     client, other = harness.consumer(selector=LONG_SELECTOR, receipt="subscribed"), harness.client()
     client.send("mine", receipt="sent").unsubscribe(receipt="unsubscribed")
     assert not client.is_reading
@@ -381,9 +381,7 @@ def test_a_long_text_is_written_beside_the_loop_and_its_client_waits(harness: Ha
     ],
     ids=["short", "bytes", "ascii", "with few characters that take long"],
 )
-def test_what_is_written_at_once_waits_for_no_thread(
-    harness: Harness, threads: Threads, body: str, kind: BodyKind
-) -> None:
+def test_a_quick_message_waits_for_no_thread(harness: Harness, threads: Threads, body: str, kind: BodyKind) -> None:
     assert harness.client().send(body, body_kind=kind, receipt="r").turn().receipts == ["r"]
     assert threads.waiting == []
 
@@ -420,7 +418,7 @@ def test_a_long_text_that_cannot_be_written_is_refused(harness: Harness, threads
     assert sender.commit().turn().errors[1:], "its transaction can only be rolled back"
 
 
-def test_who_leaves_meanwhile_has_sent_nothing(harness: Harness, threads: Threads) -> None:
+def test_a_client_that_leaves_meanwhile_has_sent_nothing(harness: Harness, threads: Threads) -> None:
     sender = harness.client().send(FACES, body_kind=BodyKind.TEXT, receipt="r")
     assert harness.engine.memory.by_kind[Kind.WAITING_SENDS] >= 3 * len(FACES.encode())
     sender.vanish()

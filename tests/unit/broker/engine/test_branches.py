@@ -74,7 +74,7 @@ def test_a_branch_that_acknowledged_what_is_gone_is_not_prepared(harness: Any) -
     assert (refused.xa_code, refused.receipt, client.receipts) == (XA_RBROLLBACK, "p", [])
 
 
-def test_what_is_refused_after_its_client_left_is_rolled_back(harness: Any, client: Any) -> None:
+def test_a_refused_prepare_is_rolled_back_after_its_client_left(harness: Any, client: Any) -> None:
     client.prepare().vanish().turn()
     other = harness.consumer().turn()
     assert other.bodies == ["first"]

@@ -49,7 +49,7 @@ def test_with_less_nothing_is_given_before_enough_is_acknowledged(harness: Harne
     assert client.bodies == ["0", "1", "2"]
 
 
-def test_who_is_given_nothing_ahead_any_more_pulls_and_the_other_way_round(harness: Harness) -> None:
+def test_a_changed_prefetch_switches_between_pulling_and_pushing(harness: Harness) -> None:
     client = harness.consumer(prefetch=1000)
     change(harness, policies(orders=0))
     for body in ("0", "1"):
@@ -74,7 +74,7 @@ def test_a_client_that_cannot_pull_is_told_nothing_and_has_one_at_least(harness:
 
 
 @pytest.mark.parametrize("how", ["at subscribe", "later"])
-def test_what_a_client_chose_itself_stays(harness: Harness, how: str) -> None:
+def test_a_prefetch_that_the_client_chose_stays(harness: Harness, how: str) -> None:
     client = harness.consumer(prefetch=4 if how == "at subscribe" else None)
     if how == "later":
         client.handle(SetPrefetch("s", 4))

@@ -122,7 +122,7 @@ def test_no_receipt_is_told_to_a_socket_that_closed(harness: Harness) -> None:
 
 
 @pytest.mark.contains_errors
-def test_what_waits_for_the_end_of_a_client_is_called_though_another_fails(backlog: Harness) -> None:
+def test_callbacks_for_the_end_of_a_client_are_called_although_another_fails(backlog: Harness) -> None:
     first = backlog.consumer(destination=EVERY_QUEUE, client_id="me").turn()
     first.is_closed = True
     backlog.engine.closed(first)

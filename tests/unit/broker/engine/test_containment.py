@@ -231,7 +231,7 @@ def test_a_step_that_fails_does_not_keep_a_topic_from_going_on(harness: Harness)
     assert (clients[-1].bodies, sender.receipts) == (["1", "2"], ["1", "2"])
 
 
-def test_what_waits_for_room_and_cannot_be_carried_out(make_harness: MakeHarness) -> None:
+def test_a_command_that_waited_for_room_and_fails(make_harness: MakeHarness) -> None:
     """Otherwise the command would block all others for ever."""
     harness = make_harness(narrow())
     broken, good = broken_and_good(harness)
@@ -247,7 +247,7 @@ def test_what_waits_for_room_and_cannot_be_carried_out(make_harness: MakeHarness
 
 
 @REPLACES_A_METHOD
-def test_what_waited_too_long_and_cannot_be_given_up(make_harness: MakeHarness) -> None:
+def test_a_command_that_waited_too_long_and_fails(make_harness: MakeHarness) -> None:
     harness = make_harness(narrow(send_fail_if_no_space_after_timeout=2_000))
     broken, good = broken_and_good(harness)
     give_up = harness.engine._transactions.given_up
@@ -272,7 +272,7 @@ class Later(OpenAccess):
 
 
 @pytest.mark.parametrize("says", ["connected", "receipt"])
-def test_who_was_found_out_and_what_waited_for_that(harness: Harness, says: str) -> None:
+def test_an_error_at_the_answer_about_a_user(harness: Harness, says: str) -> None:
     """Both clients are decided by one answer, outside the turn of a client."""
     later = Later()
     harness.access = later
@@ -366,7 +366,7 @@ def test_the_end_of_a_subscription(harness: Harness) -> None:
     assert good.bodies == ["1"]
 
 
-def test_what_is_due_once_a_second(harness: Harness) -> None:
+def test_an_error_in_a_task_of_once_a_second(harness: Harness) -> None:
     (_, *rest) = harness.engine._ticking
     harness.engine._ticking = (fails, *rest)
     good = harness.consumer("s", PRICES, AckMode.AUTO)

@@ -68,7 +68,7 @@ def test_with_requeue_a_refused_message_comes_again_until_the_limit(make_harness
 
 
 @pytest.mark.parametrize("is_audited", [True, False])
-def test_what_two_durable_subscriptions_give_up_is_one_dead_letter_unless_asked_for(make_harness, is_audited):
+def test_two_durable_subscriptions_make_one_dead_letter_unless_configured(make_harness, is_audited):
     harness = make_harness(DestinationPolicy(dead_letter=DeadLetterStrategy(enable_audit=is_audited)))
     one, two, sexton = harness.client("one"), harness.client("two"), harness.client()
     for each in (one, two):
@@ -82,7 +82,7 @@ def test_what_two_durable_subscriptions_give_up_is_one_dead_letter_unless_asked_
     assert (two.receipts, harness.stored()) == (["r"], len(letters))
 
 
-def test_what_is_given_up_again_after_it_was_sent_again_is_a_dead_letter_again(harness):
+def test_a_retried_message_can_be_a_dead_letter_again(harness):
     one, sexton = harness.consumer("s", PRICES, durable_name="d", client_id="one"), harness.client()
     one.handle(Send(Message(PRICES, "ID:kept:1:1:1", b"a", persistent=True))).turn().nack("a").turn()
     harness.fail_over()
@@ -172,7 +172,7 @@ def test_a_topic_subscriber_does_not_get_what_expired_while_it_waited(harness):
 
 
 @pytest.mark.parametrize("ack", [AckMode.AUTO, AckMode.INDIVIDUAL])
-def test_what_cannot_be_told_is_a_dead_letter_and_the_next_one_comes(harness, ack):
+def test_an_undeliverable_message_is_a_dead_letter_and_the_next_is_delivered(harness, ack):
     client, sexton = harness.client(), harness.client()
     deliver = client.session.deliver
 

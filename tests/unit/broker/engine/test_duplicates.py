@@ -17,7 +17,7 @@ def numbered(number: int, body: str, destination: Destination = ORDERS, *, made_
     return Message(destination, f"ID:loader:{session}:1:{number}", body.encode(), persistent=True)
 
 
-def test_what_is_sent_again_after_a_failover_is_stored_once(harness):
+def test_a_message_sent_again_after_a_failover_is_stored_once(harness):
     client = harness.client()
     for number in (1, 2, 3):
         client.handle(Send(numbered(number, f"m{number}"), None, f"r{number}"))

@@ -62,7 +62,7 @@ def left_by(term: EngineTerm, directory: str, *, is_crash: bool = False) -> list
 
 @either_start
 @either_end
-def test_who_held_it_holds_it_in_the_next_term(directory: str, is_crash: bool, has_index: bool) -> None:
+def test_a_membership_is_kept_in_the_next_term(directory: str, is_crash: bool, has_index: bool) -> None:
     term = begun(directory)
     for leaver, others in (("one", ["two"]), ("two", [])):
         term = following(term, directory, is_crash=is_crash, has_index=has_index)
@@ -75,7 +75,7 @@ def test_who_held_it_holds_it_in_the_next_term(directory: str, is_crash: bool, h
     assert left_by(term, directory) == []
 
 
-def test_what_a_crash_left_of_one_that_nobody_holds_is_cleared_away(directory: str) -> None:
+def test_a_group_without_members_is_removed_after_a_crash(directory: str) -> None:
     term = EngineTerm(directory)
     join(term, "one", durable_name=None)
     term = following(term, directory, is_crash=True)

@@ -35,7 +35,7 @@ VIRTUAL = VirtualDestinations(
 @pytest.mark.parametrize(
     ("to", "gone"), [(ORDERS, ORDERS), (ALL, FIRST), (Destination(DestinationKind.QUEUE, "first,orders"), FIRST)]
 )
-def test_what_is_confirmed_is_there(
+def test_a_confirmed_message_is_stored(
     make_harness: MakeHarness,
     monkeypatch: pytest.MonkeyPatch,
     to: Destination,

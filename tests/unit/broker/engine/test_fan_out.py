@@ -49,7 +49,7 @@ def test_others_go_on_meanwhile_in_their_order(harness: Harness) -> None:
     assert [client.bodies for client in clients] == [["aside", "1", "2"]] + [["1", "2"]] * 4
 
 
-def test_who_leaves_gets_no_more_and_who_comes_gets_what_is_sent_from_then_on(harness: Harness) -> None:
+def test_a_subscriber_that_leaves_gets_no_more_and_a_new_one_gets_later_messages(harness: Harness) -> None:
     clients, sender = crowd(harness), harness.client()
     sender.send("a", PRICES, persistent=False)
     clients[3].unsubscribe()
@@ -66,7 +66,7 @@ def test_a_sender_who_leaves_is_no_matter(harness: Harness) -> None:
     assert not harness.engine._dispatcher.fan_out.origins
 
 
-def test_what_goes_out_has_a_bound(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_messages_going_out_are_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tandemmq.broker.engine.fan_out, "WAITING_MAX", 3)
     clients, sender = crowd(harness), harness.client()
     sender.begin().send_all("abcdef", PRICES, persistent=False, transaction="t").commit(receipt="r")

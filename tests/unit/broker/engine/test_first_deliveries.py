@@ -34,7 +34,7 @@ def test_the_next_consumer_gets_few_and_later_the_others_in_their_order(harness:
         harness.wait(WITHHELD_SECONDS)
 
 
-def test_what_is_acknowledged_meanwhile_is_replaced(harness: Harness, client: Client) -> None:
+def test_a_first_delivery_acknowledged_meanwhile_is_replaced(harness: Harness, client: Client) -> None:
     client.subscribe(prefetch=1000).turn()
     client.ack("1").turn()
     assert client.bodies == bodies(1, FIRST_DELIVERIES_MIN + 1)

@@ -72,7 +72,7 @@ def test_it_is_warned_of_a_producer_as_often_as_its_policy_says(make_harness, ca
     assert all(producer.id in each.getMessage() for each in caplog.records)
 
 
-def test_what_has_room_goes_on_on_the_same_connection(full):
+def test_a_command_with_room_continues_on_the_same_connection(full):
     producer = full.client().send("late", receipt="r", persistent=False)
     producer.send("elsewhere", BILLS, receipt="1", persistent=False).send("stored", receipt="2")
     producer.send("to a topic", PRICES, receipt="3", persistent=False)
@@ -80,7 +80,7 @@ def test_what_has_room_goes_on_on_the_same_connection(full):
     assert (sorted(producer.receipts), producer.bodies) == (["1", "2", "3", "4"], ["elsewhere"])
 
 
-def test_what_has_room_in_one_place_waits_for_room_in_the_next(make_harness):
+def test_a_command_with_room_at_one_limit_waits_at_the_next(make_harness):
     harness = make_harness(NARROW)
     other = Destination(DestinationKind.QUEUE, "other")
     for each in (ORDERS, other):
@@ -131,7 +131,7 @@ def test_a_durable_subscription_counts_in_the_memory_of_its_topic(make_harness):
     assert (producer.receipts, durable.bodies) == (["1", "2"], ["x" * 500, "late"])
 
 
-def test_who_fills_the_memory_leaves_as_much_to_others(make_harness):
+def test_a_client_that_fills_the_memory_leaves_as_much_to_others(make_harness):
     harness = make_harness(memory_limit=10_000)
     producer, other = harness.client(), harness.client()
     sent = 0

@@ -47,7 +47,9 @@ _steps = st.lists(
 # The transaction fills the broker's memory, and its commit waits behind a send that waits for that memory.
 @example([("send", 0, 0, False)] * 4 + [("send in a transaction", 0, 0, False)] * 5)
 @example([("send", 1, 0, False)] * 4 + [("send in a transaction", 0, 0, False)] * 5)
-def test_nothing_is_lost_doubled_or_overtaken(make_harness: Callable[..., Any], steps: list[tuple[Any, ...]]) -> None:
+def test_no_message_is_lost_doubled_or_overtaken(
+    make_harness: Callable[..., Any], steps: list[tuple[Any, ...]]
+) -> None:
     harness = make_harness(Policies([NARROW]), memory_limit=4_000)
     producers = [harness.client(), harness.client()]
     consumer = harness.client()

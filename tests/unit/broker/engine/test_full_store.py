@@ -69,7 +69,7 @@ def test_a_transaction_that_only_acknowledges_is_committed(full):
     assert (client.receipts, harness.stored()) == (["r"], 0)
 
 
-def test_what_is_not_stored_goes_on_in_a_transaction_too(full):
+def test_messages_that_are_not_stored_are_accepted_in_transactions_too(full):
     _, client = full
     client.send("volatile", persistent=False).send("nobody keeps it", PRICES)
     client.begin().send("volatile too", transaction="t", persistent=False)

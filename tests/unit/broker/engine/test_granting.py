@@ -102,7 +102,7 @@ def test_a_grant_for_no_subscription_is_ignored(reader: Client) -> None:
 # ---- given back
 
 
-def test_what_is_given_back_comes_again_at_its_place(harness: Harness, reader: Client) -> None:
+def test_a_returned_delivery_is_delivered_again_at_its_place(harness: Harness, reader: Client) -> None:
     reader.handle(Grant("s", 3)).turn()
     other = harness.client("other").subscribe("o", **GRANTED).turn()
     reader.handle(GiveBack("s", 1, 2, receipt="b")).turn()
@@ -112,7 +112,7 @@ def test_what_is_given_back_comes_again_at_its_place(harness: Harness, reader: C
     assert reader.receipts == ["b"]
 
 
-def test_what_failed_counts_and_becomes_a_dead_letter(make_harness: Callable[..., Harness]) -> None:
+def test_a_refused_delivery_counts_and_becomes_a_dead_letter(make_harness: Callable[..., Harness]) -> None:
     policy = DestinationPolicy(redelivery=RedeliveryPolicy(2))
     harness = make_harness(policy)
     harness.client("writer").store("x")

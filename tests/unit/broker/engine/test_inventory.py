@@ -137,7 +137,7 @@ def test_advisory_topics_are_not_among_the_topics(harness):
     assert names(at_once(harness.engine.inventory.topics(Query(10)))) == ["prices"]
 
 
-def test_what_is_not_there_is_no_destination(harness):
+def test_a_missing_destination_is_an_error(harness):
     with pytest.raises(KeyError):
         harness.engine.inventory.destination(queue("nothing"))
 
@@ -169,7 +169,7 @@ def test_one_message_in_a_while_is_a_sample(harness):
     assert seconds(harness)[0] == 3
 
 
-def test_what_nobody_takes_is_beyond_the_last_bound_and_waited_for_no_more(harness):
+def test_a_message_without_a_consumer_counts_beyond_the_last_bucket(harness):
     client = harness.client().store("one")
     harness.wait(DELIVERY_SECONDS[-1] + 2.0)
     assert harness.engine.delivery_seconds.counts[-1] == 1

@@ -25,7 +25,7 @@ def used(harness):
     return harness.engine.memory.used
 
 
-def test_who_acknowledges_nothing_is_held_back_and_leaves_room_for_others(harness):
+def test_a_consumer_that_acknowledges_nothing_is_held_back_and_leaves_room(harness):
     greedy, sender, modest = harness.client(), harness.client(), harness.client()
     greedy.subscribe("g", ack=AckMode.CLIENT, prefetch=MANY)
     for _ in range(MANY):
@@ -52,7 +52,7 @@ def test_who_acknowledges_nothing_is_held_back_and_leaves_room_for_others(harnes
     assert (used(harness), harness.engine.memory_holders.held_back(), harness.stored()) == (0, [], 0)
 
 
-def test_who_is_held_back_goes_on_when_others_give_back(harness):
+def test_a_consumer_that_is_held_back_continues_when_others_release_memory(harness):
     first, second, sender = harness.client(), harness.client(), harness.client()
     other = Destination(DestinationKind.QUEUE, "other")
     first.subscribe("f", ack=AckMode.CLIENT, prefetch=MANY)
@@ -94,7 +94,7 @@ def test_of_a_topic_too(harness):
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_what_many_hold_counts_once(harness, persistent):
+def test_a_message_with_several_holders_counts_once(harness, persistent):
     sender, reader = harness.client(), harness.client()
     for number in range(20):
         away = harness.consumer("d", PRICES, AckMode.CLIENT, durable_name="d", client_id=f"c{number}").turn()
@@ -123,7 +123,7 @@ def test_parts_of_a_composite_share_their_body(harness):
     assert (client.bodies, used(harness)) == ([LARGE] * 50, 0)
 
 
-def test_what_is_acknowledged_in_a_transaction_is_held_until_its_end(harness):
+def test_a_message_acknowledged_in_a_transaction_is_held_until_its_end(harness):
     client, sender = harness.consumer("s", PRICES, AckMode.CLIENT), harness.client()
     client.subscribe("q", ORDERS, AckMode.CLIENT)
     for destination in (PRICES, ORDERS):
@@ -178,7 +178,7 @@ def test_subscriptions_of_topics_have_no_memory_for_messages_until_one_waits(har
     assert not second.unsifted
 
 
-def test_what_a_deleted_queue_had_given_out_is_held_for_nobody(harness):
+def test_deliveries_of_a_deleted_queue_are_held_for_no_client(harness):
     client = harness.consumer("s", Destination(DestinationKind.QUEUE, "o.>"), AckMode.CLIENT)
     target = Destination(DestinationKind.QUEUE, "o.one")
     for persistent in (True, False):
@@ -190,7 +190,7 @@ def test_what_a_deleted_queue_had_given_out_is_held_for_nobody(harness):
     assert (client.holder.bytes, used(harness)) == (0, 0)
 
 
-def test_what_waits_for_a_subscription_is_given_back_though_its_topic_is_gone(harness):
+def test_waiting_messages_of_a_subscription_are_released_after_its_topic_ended(harness):
     client = harness.consumer("s", Destination(DestinationKind.TOPIC, "p.>"), AckMode.CLIENT, prefetch=1)
     target = Destination(DestinationKind.TOPIC, "p.one")
     for _ in range(3):
@@ -202,7 +202,9 @@ def test_what_waits_for_a_subscription_is_given_back_though_its_topic_is_gone(ha
     assert (client.holder.bytes, used(harness)) == (0, 0)
 
 
-def test_what_can_never_have_room_is_told_so_and_logged(make_harness, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_message_that_can_never_have_room_is_refused_and_logged(
+    make_harness, caplog: pytest.LogCaptureFixture
+) -> None:
     harness = make_harness(memory_limit=20_000)
     client = harness.client().send("x" * 30_000, persistent=False, receipt="r")
     assert client.receipts == []

@@ -98,7 +98,7 @@ def test_auto_takes_what_it_is_given(build):
     assert advisories_of(listener) == ["MessageConsumed.Queue.orders"]
 
 
-def test_nothing_is_told_that_no_policy_asks_for(build):
+def test_no_advisory_without_a_policy(build):
     harness = build()
     everything = listen(harness, "*.*.>")
     harness.consumer().store("a").ack("a").send("b", PRICES, persistent=False)
@@ -131,7 +131,7 @@ def test_of_what_a_slow_subscriber_loses(build):
     assert [each.message.properties["discardedCount"] for each in listener.session.delivered] == [1, 2]
 
 
-def test_what_slow_subscribers_lose_by_policy_is_one_dead_letter_and_told(build):
+def test_a_message_lost_by_a_slow_subscriber_is_one_dead_letter_and_an_advisory(build):
     harness = build(pending_message_limit=1)
     listener = listen(harness, "MessageDLQd.>")
     for _ in range(2):
@@ -145,7 +145,7 @@ def test_what_slow_subscribers_lose_by_policy_is_one_dead_letter_and_told(build)
 
 
 @pytest.mark.parametrize("has_policy", [True, False])
-def test_what_is_lost_without_a_policy_or_while_the_store_is_full_is_no_dead_letter(make_harness, build, has_policy):
+def test_a_lost_message_without_a_policy_or_with_a_full_store_is_no_dead_letter(make_harness, build, has_policy):
     harness = build(pending_message_limit=1) if has_policy else make_harness(topic_pending_messages=1)
     slow = harness.consumer("s", PRICES, AckMode.AUTO)
     slow.has_space = False

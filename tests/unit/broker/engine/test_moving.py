@@ -40,7 +40,7 @@ def test_a_message_is_added_there_and_removed_here_by_one_operation(harness):
 
 
 @pytest.mark.parametrize(("persistent", "target"), [(False, PARKED), (True, PRICES)], ids=str)
-def test_what_is_not_stored_moves_too_and_to_a_topic_that_nobody_listens_to(harness, persistent, target):
+def test_a_message_that_is_not_stored_can_be_moved_also_to_a_topic_without_subscribers(harness, persistent, target):
     operator = harness.consumer().store("a", persistent=persistent)
     move(operator, "a", target)
     harness.turn()
@@ -48,7 +48,7 @@ def test_what_is_not_stored_moves_too_and_to_a_topic_that_nobody_listens_to(harn
     assert target is PRICES or harness.figures("parked")["messages"] == 1
 
 
-def test_what_cannot_move_goes_back_and_does_not_count_as_delivered(make_harness):
+def test_a_message_that_cannot_be_moved_returns_and_does_not_count_as_delivered(make_harness):
     harness = make_harness(destinations_max=1)
     operator = harness.client().store("a").subscribe(ack=AckMode.RANGE, prefetch=1)
     move(operator, "a", PARKED)

@@ -196,7 +196,7 @@ def test_of_durable_subscriptions_each_part_counts(make_harness: Any) -> None:
         (make_topics, topic(ALL), {"durable_name": "d", "share": "g"}, "needs more memory than is free"),
     ],
 )
-def test_who_would_make_too_many_pairs_is_refused_and_leaves_nothing(
+def test_a_subscription_with_too_many_pairs_is_refused_and_leaves_nothing(
     make_harness: Any, prepare: Any, where: Destination, options: dict[str, str], refused: str
 ) -> None:
     harness = make_harness()
@@ -282,7 +282,7 @@ def test_topics_with_the_same_subscribers_share_one_audience(make_harness: Any) 
 
 
 @pytest.mark.parametrize(("own", "leaving"), [("{0}.>", 1), ("*.{0},>", 60)], ids=["alone", "together"])
-def test_who_leaves_looks_at_its_own_audiences_once(make_harness: Any, own: str, leaving: int) -> None:
+def test_a_client_that_leaves_visits_only_its_own_audiences_once(make_harness: Any, own: str, leaving: int) -> None:
     """Not at all that there are; and however many subscriptions end with it."""
     harness = make_harness()
     clients = [harness.client() for _ in range(60 if leaving == 1 else 1)]
@@ -310,7 +310,7 @@ def test_a_subscription_that_joins_one_topic_leaves_the_places_of_the_others_as_
     assert left.count == 0
 
 
-def test_what_a_subscription_with_wildcards_loses_counts_once_for_its_topic(make_harness: Any) -> None:
+def test_a_message_lost_by_a_subscription_with_wildcards_counts_once_for_its_topic(make_harness: Any) -> None:
     harness = make_harness(topic_pending_messages=2)
     client, sender = harness.client(), harness.client()
     client.subscribe("x", topic(ALL), AckMode.AUTO)
@@ -341,7 +341,7 @@ def test_a_slow_subscription_with_wildcards_is_cut_off_by_the_policy_of_its_patt
     assert ("closed", "x") in client.session.events
 
 
-def test_what_goes_on_for_a_client_that_is_gone_counts_nothing_for_it(make_harness: Any) -> None:
+def test_work_for_a_client_that_left_counts_nothing_for_it(make_harness: Any) -> None:
     """Sends that wait for room go on without it."""
     harness = make_harness()
     sender, reader = harness.client(), harness.client()
@@ -373,7 +373,7 @@ def move(client: Client) -> None:
 
 
 @pytest.mark.parametrize("do", [send_later, move])
-def test_what_the_broker_does_for_a_client_counts_nothing_when_it_is_done(make_harness: Any, do: Any) -> None:
+def test_finished_work_for_a_client_counts_nothing(make_harness: Any, do: Any) -> None:
     harness = make_harness()
     client = harness.client()
     states = []
@@ -449,7 +449,7 @@ def test_a_durable_subscription_that_may_not_begin_anew_is_still_there(make_harn
     assert client.bodies == ["m"]
 
 
-def test_what_a_listener_loses_of_what_there_is_counts_for_its_topic(make_harness: Any) -> None:
+def test_advisories_lost_by_a_listener_count_for_their_topic(make_harness: Any) -> None:
     harness = make_harness(advisor=advisor(), topic_pending_messages=2)
     make_queues(harness)
     client = harness.client()

@@ -44,7 +44,7 @@ def test_an_operator_is_served_from_a_paused_queue(harness):
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-def test_who_leaves_a_paused_queue_gives_back_what_he_has(harness, leaves):
+def test_a_consumer_that_leaves_a_paused_queue_returns_its_messages(harness, leaves):
     client = harness.consumer().store("a")
     pause(harness, consumers=True)
     client.vanish() if leaves else client.unsubscribe()
@@ -97,7 +97,7 @@ def test_a_message_to_several_and_the_end_of_a_transaction_wait_for_the_queue_th
     assert (harness.figures()["messages"], harness.figures("parked")["messages"]) == (2, 1)
 
 
-def test_where_producers_do_not_wait_they_are_refused(make_harness):
+def test_producers_are_refused_without_flow_control(make_harness):
     harness = make_harness(DestinationPolicy(producer_flow_control=False))
     client = harness.client().store("first")
     pause(harness, producers=True)

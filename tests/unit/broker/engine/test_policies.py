@@ -59,7 +59,7 @@ def test_a_refused_message_comes_again_when_its_time_has_come(again):
     assert (client.bodies, again.figures(DLQ.name)["messages"]) == (["a", "b", "a", "a", "a"], 1)
 
 
-def test_what_waits_to_come_again_survives_its_consumer_and_the_broker(again):
+def test_a_delayed_redelivery_survives_its_consumer_and_the_broker(again):
     again.consumer().store("a").nack("a").vanish()
     other = again.consumer()
     assert other.bodies == []
@@ -70,7 +70,7 @@ def test_what_waits_to_come_again_survives_its_consumer_and_the_broker(again):
     assert again.consumer().turn().bodies == ["a"]
 
 
-def test_what_waits_to_come_again_goes_with_its_queue(again):
+def test_a_delayed_redelivery_is_deleted_with_its_queue(again):
     again.consumer().send("a", persistent=False).nack("a").unsubscribe()
     queue = again.destinations.by_name[ORDERS]
     again.destinations.remove(queue)
@@ -114,7 +114,7 @@ def tidy(make_harness):
     return make_harness(DestinationPolicy(gc_inactive_destinations=True, inactive_timeout_before_gc=10_000))
 
 
-def test_what_nobody_uses_goes_and_may_come_again(tidy):
+def test_an_unused_queue_is_deleted_and_can_be_created_again(tidy):
     client = tidy.client().send("a", receipt="1").send("b", PRICES)
     client.subscribe("s", ORDERS, AckMode.AUTO).turn().unsubscribe()
     tidy.wait(9)
@@ -134,7 +134,7 @@ def test_without_a_policy_everything_stays(make_harness):
         assert sorted(names(harness)) == left
 
 
-def test_what_is_used_stays(tidy):
+def test_a_used_queue_stays(tidy):
     client = tidy.client("me").send("a").subscribe("s", Destination(QUEUE, "consumed"))
     client.subscribe("d", PRICES, durable_name="d")
     client.handle(AddProducer("1:1", Destination(QUEUE, "produced")))
@@ -145,7 +145,7 @@ def test_what_is_used_stays(tidy):
     assert sorted(names(tidy)) == ["consumed", "orders", "prices"]
 
 
-def test_what_is_sent_to_again_and_again_stays(tidy):
+def test_a_queue_that_gets_messages_stays(tidy):
     client = tidy.client()
     for _ in range(5):
         client.send("a", PRICES)
@@ -153,7 +153,7 @@ def test_what_is_sent_to_again_and_again_stays(tidy):
     assert (names(tidy), tidy.counts["destinations_gone_idle_total"]) == (["prices"], 0)
 
 
-def test_nothing_is_lost_that_is_sent_while_the_queue_is_about_to_go(tidy):
+def test_no_message_is_lost_that_is_sent_while_the_queue_is_being_deleted(tidy):
     client = tidy.consumer("s", ORDERS, AckMode.AUTO).unsubscribe()
     tidy.wait(10)
     assert names(tidy) == ["orders"]
@@ -163,7 +163,7 @@ def test_nothing_is_lost_that_is_sent_while_the_queue_is_about_to_go(tidy):
     assert (client.receipts, tidy.figures()["messages"], tidy.stored()) == (["r"], 1, 1)
 
 
-def test_nothing_goes_while_a_prepared_branch_may_add_to_it(tidy):
+def test_a_queue_stays_while_a_prepared_branch_may_add_to_it(tidy):
     tidy.client().begin_branch().send("a", transaction=XA.key).prepare()
     tidy.wait(60)
     assert names(tidy) == ["orders"]
@@ -181,7 +181,7 @@ def test_empty_ones_from_before_go_too(tidy):
 
 
 @pytest.mark.parametrize(("period", "seconds"), [(1_000, 2), (30_000, 30)])
-def test_what_expired_is_looked_for_as_often_as_the_policy_says(make_harness, period, seconds):
+def test_expired_messages_are_searched_at_the_interval_of_the_policy(make_harness, period, seconds):
     harness = make_harness(DestinationPolicy(expire_messages_period=period))
     harness.client().send("a", expiration=1_500).turn()
     harness.wait(seconds - 1.5)
@@ -190,7 +190,7 @@ def test_what_expired_is_looked_for_as_often_as_the_policy_says(make_harness, pe
     assert harness.counts["expired_total"] == 1
 
 
-def test_what_expired_may_stay_until_it_is_met(make_harness):
+def test_expired_messages_may_stay_until_they_are_found(make_harness):
     harness = make_harness(DestinationPolicy(expire_messages_period=0))
     client = harness.client().send("a", expiration=1_500).turn()
     harness.wait(100)

@@ -103,7 +103,7 @@ def state_of(harness: Any, destination: Destination) -> list[str]:
         if who == "stranger" or destination != MQTT_RETAINED or attempt not in ITS
     ],
 )
-def test_nobody_else_may(harness: Any, owner: Any, attempt: str, who: str, destination: Destination) -> None:
+def test_other_clients_are_refused(harness: Any, owner: Any, attempt: str, who: str, destination: Destination) -> None:
     client = session(harness, "another") if who == "another session" else harness.client()
     ATTEMPTS[attempt](client, destination)
     harness.turn()
@@ -178,7 +178,7 @@ def test_no_pattern_of_others_means_them(harness: Any, owner: Any, pattern: str,
     assert set(again.bodies) <= {"visible"}
 
 
-def test_nothing_is_sent_on_from_or_to_them(make_harness: Any) -> None:
+def test_virtual_destinations_do_not_forward_from_or_to_them(make_harness: Any) -> None:
     virtual = VirtualDestinations(
         (
             Composite(QUEUE, ">", (Forward(queue("copies")),), forward_only=False),
@@ -234,7 +234,7 @@ def test_no_dead_letter_comes_to_them(make_harness: Any, kind: DeadLetterKind) -
     assert not harness.destinations.exists(STATE)
 
 
-def test_nobody_hears_of_them(make_harness: Any) -> None:
+def test_there_are_no_advisories_about_them(make_harness: Any) -> None:
     policy = DestinationPolicy(
         advisory_for_consumed=True,
         advisory_for_delivery=True,

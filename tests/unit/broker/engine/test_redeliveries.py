@@ -46,7 +46,9 @@ def lose(harness: Any, client: Any) -> None:
 
 @pytest.mark.parametrize("is_persistent", [True, False])
 @pytest.mark.parametrize("mode", [AckMode.CLIENT, AckMode.RANGE])
-def test_what_its_consumers_die_of_is_a_dead_letter(make_harness: Any, mode: AckMode, is_persistent: bool) -> None:
+def test_a_message_that_kills_its_consumers_is_a_dead_letter(
+    make_harness: Any, mode: AckMode, is_persistent: bool
+) -> None:
     harness = make_harness(maximum_redeliveries=2)
     harness.client().store("a", persistent=is_persistent)
     for deliveries in range(3):
@@ -58,7 +60,7 @@ def test_what_its_consumers_die_of_is_a_dead_letter(make_harness: Any, mode: Ack
     assert dead(harness) == (["a"] if is_persistent else [])
 
 
-def test_what_is_delivered_beside_it_is_no_poison(make_harness: Any) -> None:
+def test_messages_delivered_beside_a_poison_message_are_acknowledged(make_harness: Any) -> None:
     """Three messages come back from each consumer; it is the second that kills."""
     harness = make_harness(maximum_redeliveries=2)
     harness.client().store(*"abc")
@@ -103,7 +105,7 @@ def test_suspects_of_other_queues_wait_for_none(make_harness: Any) -> None:
 
 
 @pytest.mark.parametrize("end", ["unsubscribe", "disconnect", "hang_up"])
-def test_what_is_given_back_in_order_is_never_a_dead_letter(make_harness: Any, end: str) -> None:
+def test_a_message_given_back_in_order_is_never_a_dead_letter(make_harness: Any, end: str) -> None:
     harness = make_harness(maximum_redeliveries=1)
     harness.client().store("a")
     for deliveries in (0, 1, 1, 1):
@@ -125,7 +127,7 @@ def test_a_count_goes_on_with_the_next_master(make_harness: Any) -> None:
     assert given(client) == [("a", 1), ("b", 0), ("c", 0)]
 
 
-def test_what_a_client_delivers_again_by_itself_counts_when_it_is_lost(make_harness: Any) -> None:
+def test_redeliveries_of_a_lost_client_to_its_application_count(make_harness: Any) -> None:
     harness = make_harness(maximum_redeliveries=4)
     client = harness.consumer(ack=AckMode.RANGE)
     client.store(*"ab")
@@ -138,7 +140,7 @@ def test_what_a_client_delivers_again_by_itself_counts_when_it_is_lost(make_harn
     assert given(client) == [("a", 3), ("b", 1)]
 
 
-def test_what_each_master_dies_of_is_a_dead_letter(make_harness: Any) -> None:
+def test_a_message_that_kills_each_master_is_a_dead_letter(make_harness: Any) -> None:
     """A master is lost without a word as soon as it has given the message out."""
     harness = make_harness(maximum_redeliveries=2)
     harness.client().store("a")
@@ -156,7 +158,7 @@ def test_what_each_master_dies_of_is_a_dead_letter(make_harness: Any) -> None:
     assert dead(harness) == ["a"]
 
 
-def test_what_is_delivered_once_is_not_written_again(harness: Any) -> None:
+def test_a_message_delivered_once_is_not_written_again(harness: Any) -> None:
     harness.store.appended = []
     client = harness.consumer(prefetch=10)
     client.store(*range(50))
@@ -166,7 +168,7 @@ def test_what_is_delivered_once_is_not_written_again(harness: Any) -> None:
     assert not [each for each in harness.store.appended if isinstance(each, CountDeliveries)]
 
 
-def test_what_is_written_for_one_consumer_has_a_bound(make_harness: Any) -> None:
+def test_the_counts_written_for_one_consumer_are_bounded(make_harness: Any) -> None:
     harness = make_harness(prefetch_max=2_000)
     client = harness.consumer(prefetch=2_000)
     client.store(*range(redelivery.COUNTED_MAX + 50))
@@ -192,7 +194,7 @@ def test_of_many_that_are_lost_at_once_the_first_messages_are_written(make_harne
     assert sum(written) == 3 * 2 + 2, "two of each, which are 8 MiB, as far as 16 MiB go; then the first of each"
 
 
-def test_what_a_new_master_finds_is_counted_within_a_bound(make_harness: Any) -> None:
+def test_the_messages_counted_by_a_new_master_are_bounded(make_harness: Any) -> None:
     harness = make_harness(prefetch_max=2_000)
     found = redelivery.FOUND_MAX + 50
     harness.client().store(*range(found))

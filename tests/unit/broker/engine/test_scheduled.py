@@ -93,7 +93,7 @@ def test_three_frames_do_not_become_a_flood_without_end(harness: Any, wire: Wire
 
 
 @pytest.mark.parametrize("is_used", [False, True])
-def test_nobody_reaches_what_is_pending_by_its_name(harness: Any, wire: Wire, is_used: bool) -> None:
+def test_the_queue_of_pending_messages_is_not_reachable_by_its_name(harness: Any, wire: Wire, is_used: bool) -> None:
     if is_used:
         wire.ask(delayed("/queue/a"))
     for frame in (subscribe("/queue/ActiveMQ.Scheduler.Pending"), send("/queue/ActiveMQ.Scheduler.Pending")):
@@ -110,7 +110,7 @@ def test_no_wildcard_reaches_it_either(harness: Any, wire: Wire) -> None:
     assert messages(other.ask(subscribe("/queue/>"))) == []
 
 
-def test_what_is_pending_is_shown_and_removed(harness: Any, wire: Wire) -> None:
+def test_pending_messages_are_shown_and_removed(harness: Any, wire: Wire) -> None:
     wire.ask(subscribe("/temp-queue/r"), delayed("/queue/a", "one"), delayed("/queue/a", "two"))
 
     def ask(action: str, more: str = "") -> None:
@@ -173,7 +173,9 @@ def test_those_that_are_due_come_in_the_order_of_their_times(harness: Any, wire:
     assert [body for _, body in messages(wire.heard())] == [str(number) for number in reversed(range(20))]
 
 
-def test_what_has_no_room_in_a_page_comes_later(harness: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_without_room_in_a_page_is_sent_later(
+    harness: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scheduler, "PAGE_BYTES", 3_000)
     for number in range(20):
         wire.say(delayed("/queue/a", str(number) + "x" * 1000))

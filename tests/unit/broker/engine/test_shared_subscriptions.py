@@ -84,7 +84,7 @@ def test_groups_and_filters_are_apart_also_where_their_names_look_alike(harness:
     assert [each.bodies for each in clients] == [["a"], ["a"], ["a", "x"], [], ["x"]]
 
 
-def test_who_has_no_room_is_passed_over(harness: Any) -> None:
+def test_a_member_without_room_is_skipped(harness: Any) -> None:
     one, two = harness.client("one"), harness.client("two")
     join(one, prefetch=1)
     join(two, prefetch=2)
@@ -96,7 +96,9 @@ def test_who_has_no_room_is_passed_over(harness: Any) -> None:
 
 @pytest.mark.parametrize("name", [None, "d"])
 @pytest.mark.parametrize("persistent", [True, False])
-def test_what_one_leaves_goes_to_another_in_its_order(harness: Any, name: str | None, persistent: bool) -> None:
+def test_the_messages_of_a_leaving_member_go_to_another_in_order(
+    harness: Any, name: str | None, persistent: bool
+) -> None:
     one, two = harness.client("one"), harness.client("two")
     join(one, name)
     send(harness, *"abc", persistent=persistent)
@@ -109,7 +111,7 @@ def test_what_one_leaves_goes_to_another_in_its_order(harness: Any, name: str | 
     assert [each.redelivered for each in two.session.delivered] == [False, True, True, False]
 
 
-def test_what_is_not_persistent_and_not_taken_in_time_is_dropped_and_holds_back_nobody(make_harness: Any) -> None:
+def test_messages_that_are_not_persistent_are_dropped_in_time_and_delay_nobody(make_harness: Any) -> None:
     harness = make_harness(topic_pending_bytes=3_000)
     one, sender = harness.client("one"), harness.client()
     join(one, prefetch=1)
@@ -170,7 +172,7 @@ def test_one_that_nobody_holds_any_more_ends_with_its_last_user(harness: Any, is
     assert three.bodies == ["b"]
 
 
-def test_who_comes_again_is_no_second_holder(harness: Any) -> None:
+def test_a_returning_member_is_no_second_holder(harness: Any) -> None:
     for _ in range(2):
         one = harness.client("one")
         join(one)
@@ -189,7 +191,7 @@ def test_who_comes_again_is_no_second_holder(harness: Any) -> None:
         ({"group": "g" * 600}, ErrorKind.DESTINATION),
     ],
 )  # fmt: skip
-def test_what_cannot_be_shared_is_refused(harness: Any, options: dict[str, Any], kind: ErrorKind) -> None:
+def test_an_invalid_share_is_refused(harness: Any, options: dict[str, Any], kind: ErrorKind) -> None:
     client = harness.client("one")
     join(client, **options)
     assert [error.kind for error in client.session.errors] == [kind]
@@ -211,7 +213,7 @@ def test_no_client_is_called_as_they_are_kept(harness: Any) -> None:
     assert client.is_closed
 
 
-def test_nobody_sends_to_or_reads_the_topic_of_the_records(harness: Any) -> None:
+def test_the_topic_of_the_records_cannot_be_read_or_written(harness: Any) -> None:
     client = harness.client("one").send("a", MQTT_SHARES).subscribe("s", MQTT_SHARES)
     client.subscribe("t", MQTT_SHARES, durable_name="d")
     join(client, destination=MQTT_SHARES)
@@ -238,7 +240,7 @@ def secured() -> Harness:
     return Harness(EngineSettings())
 
 
-def test_who_may_not_read_the_topic_does_not_join(secured: Harness) -> None:
+def test_a_client_without_the_right_to_read_cannot_join(secured: Harness) -> None:
     ann, bob = secured.come("ann", "one"), secured.come("bob", "two")
     join(ann)
     join(bob)
@@ -262,7 +264,7 @@ def test_of_a_pattern_each_is_given_what_he_may_read(secured: Harness) -> None:
     assert set(bob.bodies) == {"aa", "bb", "cc", "dd"}
 
 
-def test_who_joins_later_is_given_what_is_open_to_him(secured: Harness) -> None:
+def test_a_later_member_gets_the_messages_that_it_may_read(secured: Harness) -> None:
     ann, bob, writer = secured.come("ann", "one"), secured.come("bob", "two"), secured.come("writer", "w")
     join(ann, destination=ALL, prefetch=1)
     for destination in (PRICES, OTHER):

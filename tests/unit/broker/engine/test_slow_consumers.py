@@ -51,7 +51,7 @@ def test_a_consumer_whose_client_often_waits_is_closed_too(build):
 
 
 @pytest.mark.parametrize(("prefetch", "messages"), [(1, 20), (3, 3)])
-def test_who_takes_anything_or_has_all_there_is_is_not_slow(build, prefetch, messages):
+def test_a_consumer_that_takes_messages_or_has_all_is_not_slow(build, prefetch, messages):
     harness = build(max_slow_duration=3_000)
     client = harness.consumer("s", prefetch=prefetch)
     fill(harness, messages)
@@ -62,7 +62,7 @@ def test_who_takes_anything_or_has_all_there_is_is_not_slow(build, prefetch, mes
     assert client.turn().errors == []
 
 
-def test_who_is_slow_too_often_is_closed(build):
+def test_a_consumer_that_is_slow_too_often_is_closed(build):
     harness = build(max_slow_duration=None, max_slow_count=3)
     client = harness.consumer("s", prefetch=1)
     fill(harness, 20)
@@ -85,7 +85,7 @@ def test_the_connection_ends_where_the_policy_says_so(build):
 
 
 @pytest.mark.parametrize("ignore", [True, False])
-def test_who_acknowledges_nothing_is_slow_though_it_has_room(build, ignore):
+def test_a_consumer_that_acknowledges_nothing_is_slow_although_it_has_room(build, ignore):
     harness = build(max_slow_duration=1_000, max_time_since_last_ack=5_000, ignore_idle_consumers=ignore)
     client, idle = harness.consumer("s", prefetch=100), harness.client()
     idle.subscribe("s", Destination(DestinationKind.QUEUE, "nothing"))
@@ -121,7 +121,7 @@ def test_listeners_are_told_once_of_each_time(make_harness):
     assert client.errors == []
 
 
-def test_nobody_is_slow_where_no_policy_asks(harness):
+def test_no_consumer_is_slow_without_a_policy(harness):
     client = harness.consumer("s", prefetch=1)
     fill(harness)
     harness.wait(100)

@@ -143,7 +143,7 @@ def test_a_burst_is_no_backlog_of_a_client_that_keeps_up(
     assert harness.counts["dead_letters_total"] == 0
 
 
-def test_what_expires_before_its_selector_is_asked_is_not_given(harness: Harness, slow: Slow) -> None:
+def test_a_message_that_expires_before_its_selector_is_tested_is_not_delivered(harness: Harness, slow: Slow) -> None:
     client, sender = listeners(harness, PRICES, 1), harness.client()
     for body in "abc":
         sender.send(body, PRICES, persistent=False, properties=WANTED, expiration=harness.now + 10)
@@ -214,7 +214,7 @@ def test_durable_subscriptions(harness: Harness, slow: Slow) -> None:
 
 
 @pytest.mark.parametrize("items", [1, 300])
-def test_what_a_durable_subscription_missed_is_read_and_nothing_that_comes_meanwhile_is_passed_over(
+def test_a_durable_subscription_reads_all_missed_messages_in_steps(
     make_harness: MakeHarness, slow: Slow, items: int
 ) -> None:
     harness = make_harness()
@@ -272,7 +272,7 @@ def test_a_forward_while_another_sender_waits_for_room(make_harness: MakeHarness
 
 
 @pytest.mark.parametrize("act", [Client.unsubscribe, Client.lose_socket])
-def test_what_comes_back(harness: Harness, slow: Slow, act: Callable[[Client], object]) -> None:
+def test_returned_messages_take_steps(harness: Harness, slow: Slow, act: Callable[[Client], object]) -> None:
     harness.client().store(*range(COUNT), properties=WANTED)
     first = harness.client().subscribe(selector=SLOW, prefetch=COUNT)
     harness.turn()
@@ -283,7 +283,7 @@ def test_what_comes_back(harness: Harness, slow: Slow, act: Callable[[Client], o
     assert client.bodies == first.bodies
 
 
-def test_what_an_operator_moves_or_retries(harness: Harness, slow: Slow) -> None:
+def test_moves_and_retries_by_an_operator_take_steps(harness: Harness, slow: Slow) -> None:
     dead = Destination(DestinationKind.QUEUE, "dead")
     harness.client().store(*range(10), destination=dead, properties=WANTED)
     client = harness.client()
@@ -302,7 +302,7 @@ def test_what_an_operator_moves_or_retries(harness: Harness, slow: Slow) -> None
     assert slow.count == 10 + 10 * COUNT
 
 
-def test_what_the_api_lists_or_copies(slow: Slow) -> None:
+def test_lists_and_copies_by_the_api_take_steps(slow: Slow) -> None:
     most = before = 0
 
     async def choose() -> list[bool]:
@@ -320,7 +320,7 @@ def test_what_the_api_lists_or_copies(slow: Slow) -> None:
     assert most <= AT_ONCE_MAX
 
 
-def test_what_who_comes_late_is_given_precedes_what_is_sent_then(make_harness: MakeHarness, slow: Slow) -> None:
+def test_kept_messages_for_a_late_subscriber_precede_later_ones(make_harness: MakeHarness, slow: Slow) -> None:
     kept = DestinationPolicy(recovery=Recovery(RecoveryKind.FIXED_COUNT), always_retroactive=True)
     harness = make_harness(kept)
     sender = harness.client()
@@ -332,7 +332,7 @@ def test_what_who_comes_late_is_given_precedes_what_is_sent_then(make_harness: M
     assert client.bodies == [*(str(number) for number in range(COUNT)), "last"]
 
 
-def test_what_comes_while_others_are_recovered_is_given_once(make_harness: MakeHarness, slow: Slow) -> None:
+def test_a_message_sent_during_a_recovery_is_delivered_once(make_harness: MakeHarness, slow: Slow) -> None:
     kept = DestinationPolicy(recovery=Recovery(RecoveryKind.FIXED_COUNT), always_retroactive=True)
     harness = make_harness(kept)
     sender = harness.client()

@@ -134,7 +134,7 @@ def test_a_selector_that_is_none_is_refused_and_the_id_is_free(harness: Any) -> 
     assert [body for _, body in messages(heard)] == ["x"]
 
 
-def test_nobody_else_consumes_from_a_temporary_queue(harness: Any) -> None:
+def test_another_connection_cannot_consume_from_a_temporary_queue(harness: Any) -> None:
     owner, other = Wire(harness, 1).connect(), Wire(harness, 2).connect()
     owner.say(subscribe("/temp-queue/mine"))
     assert errors(other.say(subscribe(f"/remote-temp-queue/{owner.id}:1".replace(":", "\\c")))) != []
@@ -170,7 +170,7 @@ def test_an_advisory_is_told_as_json(make_harness: Any) -> None:
     assert went["RemoveInfo"]["objectId"] == {"@class": "ConsumerId", **info["consumerId"]}
 
 
-def test_who_asks_for_an_advisory_in_another_form_gets_its_properties_alone(make_harness: Any) -> None:
+def test_an_advisory_in_an_unknown_form_has_only_its_properties(make_harness: Any) -> None:
     harness = make_harness(advisor=advisor())
     listener, consumer = Wire(harness, 1).connect(), Wire(harness, 2).connect()
     listener.say("SUBSCRIBE\nid:0\ndestination:/topic/ActiveMQ.Advisory.Queue\ntransformation:jms-advisory-xml\n\n")

@@ -57,7 +57,7 @@ def test_each_consumer_may_be_given_what_was_kept_but_nothing_that_expired(make_
     assert ask(harness, is_retroactive=False) == ["new"]
 
 
-def test_what_is_kept_is_bounded_and_gives_way_to_others(make_harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_messages_are_bounded_and_make_room_for_others(make_harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "KEPT_MESSAGES_MAX", 2)
     harness = make_harness(DestinationPolicy(recovery=Recovery(RecoveryKind.TIMED)))
     sender = harness.client().send_all("abc", PRICES)

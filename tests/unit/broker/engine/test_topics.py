@@ -113,7 +113,7 @@ def test_a_durable_subscription_is_served_when_it_is_stored(harness):
 
 
 @pytest.mark.parametrize(("asked", "topics"), [(PRICES, [PRICES]), (ALL, [STOCK_A, STOCK_B])])
-def test_what_a_durable_subscription_asked_for_outlives_the_engine(harness, asked, topics):
+def test_the_terms_of_a_durable_subscription_outlive_the_engine(harness, asked, topics):
     """Of a pattern the last topic is new to the second engine, and known to the third."""
     terms = {"durable_name": "d", "selector": "colour = 'red'", "client_id": "me"}
     harness.consumer("s", asked, **terms)
@@ -170,7 +170,7 @@ def test_a_stored_selector_that_is_none_to_us_takes_every_message(harness):
         ("me", [ALL] * 2, "Durable consumer is in use for client: me and subscriptionName: d"),
     ],
 )
-def test_what_is_no_durable_subscription_is_refused(harness, client_id, destinations, error):
+def test_an_invalid_durable_subscription_is_refused(harness, client_id, destinations, error):
     client = harness.client(client_id)
     for number, destination in enumerate(destinations):
         client.subscribe(str(number), destination, durable_name="d").turn()
@@ -220,7 +220,7 @@ def test_a_pattern_that_meets_topics_when_it_begins_has_no_record_beside_theirs(
     assert [owner.destination for owner in harness.store.owners()] == [STOCK_A]
 
 
-def test_nobody_sends_to_the_topic_of_patterns_nor_is_it_meant_by_one(harness):
+def test_the_topic_of_pattern_records_cannot_be_written_or_matched(harness):
     client, other = harness.client("me"), harness.client("other")
     client.subscribe("s", Destination(DestinationKind.TOPIC, ">"), durable_name="d")
     other.subscribe("s", ALL, durable_name="e").turn()
@@ -231,7 +231,7 @@ def test_nobody_sends_to_the_topic_of_patterns_nor_is_it_meant_by_one(harness):
     assert [topic.destination for topic in harness.destinations.topics()] == [STOCK_A]
 
 
-def test_what_activemq_left_pending_and_a_selector_passes_over_is_let_go_of(harness):
+def test_messages_left_pending_by_activemq_that_a_selector_skips_are_released(harness):
     client = harness.client()
     owner = harness.store.subscription("me", "d", PRICES)
     harness.store.append(AddSubscription(owner, encode_subscription(PRICES, "me", "d", "colour = 'red'")))

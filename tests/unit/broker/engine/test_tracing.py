@@ -69,7 +69,7 @@ def test_a_sampled_message_has_spans_from_its_producer_to_its_consumer(harness: 
     assert client.last("one").message.properties == SAMPLED, "what the consumer gets is what the producer said"
 
 
-def test_what_is_not_sampled_or_has_no_context_has_none(harness: Harness) -> None:
+def test_a_message_without_sampling_or_a_context_has_no_spans(harness: Harness) -> None:
     traced = Traced(harness)
     client = harness.consumer().send("one", properties=dict(NOT_SAMPLED)).send("two")
     client.send("three", properties={"traceparent": "nonsense"}).turn()

@@ -19,7 +19,7 @@ PRIVATE = Destination(DestinationKind.QUEUE, "ActiveMQ.MQTT.Session.x")
 PRICES_QUEUE = Destination(DestinationKind.QUEUE, "prices")
 
 
-def test_nothing_of_a_transaction_is_seen_before_its_commit_is_durable(harness):
+def test_no_part_of_a_transaction_is_visible_before_its_commit_is_durable(harness):
     sender, client = harness.client(), harness.consumer()
     sender.begin(receipt="1").send("a", transaction="t", receipt="2")
     sender.send("b", transaction="t", persistent=False).turn()
@@ -202,7 +202,7 @@ def test_a_range_counts_what_its_transaction_acknowledged_before(harness):
     assert (client.receipts, client.errors, harness.stored()) == (["1", "2", "c"], [], 0)
 
 
-def test_what_a_plain_topic_subscription_lost_dooms_no_transaction(harness):
+def test_a_message_lost_by_a_plain_topic_subscription_dooms_no_transaction(harness):
     client = harness.client()
     client.subscribe("s", PRICES, AckMode.RANGE)
     client.begin()
@@ -220,7 +220,7 @@ def test_a_receipt_answers_what_acknowledges_nothing_outside_of_a_transaction(ha
     assert harness.counts["acknowledgements_unmatched_total"] == 3
 
 
-def test_what_is_refused_in_a_transaction_dooms_it(harness):
+def test_a_refusal_in_a_transaction_dooms_it(harness):
     client = harness.consumer()
     client.store("a")
     for refused in (
@@ -239,7 +239,7 @@ def test_what_is_refused_in_a_transaction_dooms_it(harness):
     assert not client.is_closed
 
 
-def test_what_a_later_acknowledgement_covered_may_be_acknowledged_after_it(harness):
+def test_a_delivery_covered_by_a_later_acknowledgement_may_be_acknowledged_after_it(harness):
     client = harness.consumer(ack=AckMode.CLIENT).store(*"abc")
     client.begin().ack("b", transaction="t", receipt="b").ack("a", transaction="t", receipt="a")
     assert (client.receipts, client.errors) == (["b", "a"], [])

@@ -137,7 +137,7 @@ def test_room_is_looked_for_in_steps(harness: Harness) -> None:
     assert client.bodies[-1] == "late"
 
 
-def test_what_was_not_acknowledged_comes_back_at_once_and_in_order(harness: Harness) -> None:
+def test_unacknowledged_messages_return_at_once_and_in_order(harness: Harness) -> None:
     one, other, sender = harness.consumer(prefetch=MANY), harness.client(), harness.client()
     sender.send_all(range(2 * MANY), persistent=False)
     assert len(one.bodies) == MANY
@@ -171,7 +171,7 @@ def test_a_client_that_leaves_gets_nothing_more_and_all_it_had_ends_in_steps(har
     assert not any(each.kind is DestinationKind.TEMP_QUEUE for each in harness.destinations.by_name)
 
 
-def test_who_comes_back_waits_for_the_end_of_what_it_was(harness: Harness) -> None:
+def test_a_reconnecting_client_waits_for_the_end_of_its_former_connection(harness: Harness) -> None:
     terms = {"destination": EVERY_TOPIC, "durable_name": "d"}
     harness.consumer(**terms, client_id="me").turn().lose_socket()
     again = Client(harness, "ID:again").handle(Connect("me")).subscribe(**terms, receipt="again")
@@ -182,7 +182,7 @@ def test_who_comes_back_waits_for_the_end_of_what_it_was(harness: Harness) -> No
     assert again.bodies == ["x"]
 
 
-def test_nothing_waits_for_a_subscriber_who_is_gone(harness: Harness) -> None:
+def test_no_message_waits_for_a_subscriber_that_left(harness: Harness) -> None:
     client = harness.client()
     for number in range(STEP // 2):
         client.subscribe(str(number), PRICES)
@@ -210,7 +210,7 @@ def test_a_durable_pattern_begins_and_ends_in_steps(harness: Harness) -> None:
     assert [owner for owner in harness.store.owners() if owner.subscription_name] == []
 
 
-def test_who_vanishes_while_a_durable_pattern_is_deleted_finds_it_gone(harness: Harness) -> None:
+def test_a_client_that_vanishes_during_the_deletion_of_its_durable_pattern_finds_it_deleted(harness: Harness) -> None:
     client = harness.consumer(destination=EVERY_TOPIC, durable_name="d", client_id="me").turn()
     client.unsubscribe("s", durable_name="d")
     harness.step()
@@ -255,7 +255,7 @@ def test_of_a_leaver_in_a_transaction_nothing_is_overtaken(harness: Harness) -> 
     assert other.bodies == [str(number) for number in range(MANY)]
 
 
-def test_what_the_store_reports_is_taken_in_by_steps_and_in_order(harness: Harness) -> None:
+def test_reports_of_the_store_are_processed_in_steps_and_in_order(harness: Harness) -> None:
     sender, consumer = harness.client(), harness.consumer(prefetch=2 * MANY)
     for number in range(MANY):
         sender.send(str(number), receipt=str(number))
@@ -287,7 +287,7 @@ def test_producers_wait_while_more_is_reported_than_taken_in(harness: Harness) -
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-def test_what_is_committed_for_a_topic_goes_out_in_steps_and_who_sent_waits(harness: Harness, is_stored: bool) -> None:
+def test_a_commit_to_a_topic_is_delivered_in_steps_and_its_sender_waits(harness: Harness, is_stored: bool) -> None:
     subscriber, sender = harness.client(), harness.client()
     for number in range(STEP):
         subscriber.subscribe(str(number), PRICES, AckMode.AUTO)
@@ -319,7 +319,7 @@ def test_a_large_backlog_is_given_out_in_steps(harness: Harness) -> None:
     assert consumer.bodies == [str(number) for number in range(2 * MANY)]
 
 
-def test_what_is_placed_for_selectors_or_groups_takes_steps_and_keeps_its_order(harness: Harness) -> None:
+def test_placing_for_selectors_or_groups_takes_steps_and_keeps_the_order(harness: Harness) -> None:
     sender, consumer, other = harness.client(), harness.client(), harness.client()
     for number in range(2 * MANY):
         sender.send(str(number), persistent=False, group_id=f"g{number % 4}")
@@ -334,7 +334,7 @@ def test_what_is_placed_for_selectors_or_groups_takes_steps_and_keeps_its_order(
     assert other.bodies == []
 
 
-def test_what_has_expired_goes_in_steps_and_no_more_than_a_round_waits_for_the_store(make_harness: MakeHarness) -> None:
+def test_expired_messages_are_removed_in_steps_with_a_bounded_round(make_harness: MakeHarness) -> None:
     harness = make_harness(DestinationPolicy(expire_messages_period=1))
     sender, consumer = harness.client(), harness.client()
     sender.send_all(range(2 * MANY), expiration=5_000).store("alive")
@@ -352,7 +352,7 @@ def test_what_has_expired_goes_in_steps_and_no_more_than_a_round_waits_for_the_s
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "one comes", "all leave"])
 @pytest.mark.parametrize("kind", ["plain", "priorities", "groups", "selectors"])
-def test_what_expired_is_found_in_steps_as_the_queue_goes_on(
+def test_expired_messages_are_found_in_steps_while_the_queue_continues(
     make_harness: MakeHarness, kind: str, meanwhile: str
 ) -> None:
     many = 10 * MANY
@@ -503,7 +503,7 @@ def test_a_range_is_given_up_in_steps(harness: Harness) -> None:
     assert client.receipts[0] == "closed" or client.receipts == ["r", "closed"]
 
 
-def test_who_listens_to_what_there_is_hears_it_in_steps(make_harness: MakeHarness) -> None:
+def test_a_listener_to_the_present_state_gets_it_in_steps(make_harness: MakeHarness) -> None:
     harness = make_harness(advisor=advisor())
     for number in range(MANY):
         harness.destinations.topic(topic(number), None)
@@ -716,7 +716,7 @@ class CountedGroups(OrderedDict[str, Any]):
 
 
 @pytest.mark.parametrize("is_last", [True, False])
-def test_who_leaves_with_very_many_groups_gives_them_up_in_steps(harness: Harness, is_last: bool) -> None:
+def test_a_client_with_very_many_groups_frees_them_in_steps(harness: Harness, is_last: bool) -> None:
     one, other, sender = harness.client(), harness.client(), harness.client()
     for number in range(4 * MANY):
         sender.send(str(number), persistent=False, group_id=f"g{number}")
@@ -750,7 +750,7 @@ def test_who_leaves_with_very_many_groups_gives_them_up_in_steps(harness: Harnes
     assert not any(each.pending for each in groups._groups.values())
 
 
-def test_what_a_store_has_is_taken_over_in_steps_and_looked_through_once(harness: Harness) -> None:
+def test_the_content_of_a_store_is_taken_over_in_steps_and_searched_once(harness: Harness) -> None:
     subscriber = harness.client("me")
     for number in range(MANY):
         subscriber.subscribe(f"d{number}", topic(0), durable_name=f"d{number}")
@@ -773,7 +773,7 @@ def test_what_a_store_has_is_taken_over_in_steps_and_looked_through_once(harness
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-def test_what_is_committed_for_a_queue_becomes_visible_in_steps(harness: Harness, is_stored: bool) -> None:
+def test_a_commit_to_a_queue_becomes_visible_in_steps(harness: Harness, is_stored: bool) -> None:
     sender, consumer = harness.client(), harness.client()
     orders = harness.destinations.begin_queue(ORDERS, None)
     sender.begin().send_all(range(MANY), transaction="t", persistent=is_stored).commit(receipt="r")
@@ -794,7 +794,7 @@ def test_what_is_committed_for_a_queue_becomes_visible_in_steps(harness: Harness
 
 @pytest.mark.parametrize(("name", "asked"), [("prices", 0), ("VirtualTopic.prices", MANY)])
 @REPLACES_A_METHOD
-def test_where_messages_of_a_known_topic_go_is_not_asked_for_each(harness: Harness, name: str, asked: int) -> None:
+def test_the_targets_of_a_known_topic_are_cached(harness: Harness, name: str, asked: int) -> None:
     sender, consumer = harness.client(), harness.client()
     there = Destination(DestinationKind.TOPIC, name)
     consumer.subscribe("t", there, AckMode.AUTO)
@@ -806,7 +806,7 @@ def test_where_messages_of_a_known_topic_go_is_not_asked_for_each(harness: Harne
     assert len(consumer.bodies) == 1 + MANY + asked, "each queue of a virtual topic has its copy"
 
 
-def test_who_can_be_told_again_is_told_in_steps(harness: Harness) -> None:
+def test_very_many_clients_get_messages_again_in_steps(harness: Harness) -> None:
     client, sender = harness.client(), harness.client()
     for number in range(3):
         client.subscribe(str(number), topic(0), AckMode.AUTO)
@@ -863,7 +863,7 @@ def limited(make_harness: MakeHarness, **of: Any) -> tuple[Harness, Client, Time
     return harness, sender, harness.count(harness.engine.flow, "_carry_out")
 
 
-def test_what_waits_for_room_in_very_many_places_is_looked_at_in_steps(make_harness: MakeHarness) -> None:
+def test_commands_that_wait_at_very_many_limits_are_checked_in_steps(make_harness: MakeHarness) -> None:
     harness, sender, tried = limited(make_harness)
     harness.engine.flow.retry(harness.now)
     before = tried.count
@@ -879,7 +879,7 @@ def test_what_waits_for_room_in_very_many_places_is_looked_at_in_steps(make_harn
     assert harness.counts["sends_waiting"] == 0
 
 
-def test_what_waited_too_long_in_very_many_places_fails_in_steps(make_harness: MakeHarness) -> None:
+def test_commands_that_waited_too_long_at_very_many_limits_fail_in_steps(make_harness: MakeHarness) -> None:
     harness, sender, _ = limited(make_harness, send_fail_if_no_space_after_timeout=100)
     harness.now += 100
     harness.engine.flow.retry(harness.now)
@@ -918,7 +918,7 @@ def test_a_topic_begins_in_steps_for_very_many_durable_patterns(harness: Harness
     assert harness.destinations.topic(new, None).beginning is None
 
 
-def test_who_sent_there_before_it_began_anew_waits_as_well(harness: Harness) -> None:
+def test_an_earlier_sender_waits_too_after_the_destination_was_created_again(harness: Harness) -> None:
     new = Destination(DestinationKind.TOPIC, "new.one")
     sender = harness.client().send("x", new, persistent=False)
     harness.destinations.remove(harness.destinations.topic(new, None))

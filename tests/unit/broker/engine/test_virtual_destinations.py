@@ -114,7 +114,7 @@ def test_a_selector_aware_virtual_topic_feeds_queues_what_consumers_take(make_ha
     assert harness.figures("Consumer.a.VirtualTopic.news")["messages"] == 1
 
 
-def test_what_is_sent_on_waits_for_room_where_it_goes(make_harness: Any) -> None:
+def test_forwarded_messages_wait_for_room_at_their_target(make_harness: Any) -> None:
     virtual = VirtualDestinations([Composite(QUEUE, "orders", (Forward(BILLING),))])
     harness = make_harness(DestinationPolicy(memory_limit=1_000), virtual_destinations=virtual)
     sender, consumer = harness.client(), harness.client()

@@ -82,7 +82,7 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "index" / "a.events")
 
 
-def test_what_was_recorded_is_read_back_by_the_next_run(path: str) -> None:
+def test_recorded_events_are_read_by_the_next_run(path: str) -> None:
     clock = ManualClock()
     first = begun(path, clock=clock)
     first.record("started")
@@ -191,7 +191,7 @@ def test_an_end_of_a_term_carries_the_time_of_the_last_receipt() -> None:
         (events.SLOTS_OFFSET + events.SLOT_BYTES - 10, [0, 1, 2, 3, 4]),  # behind an event
     ],
 )
-def test_what_is_torn_is_left_out_and_the_rest_read(path: str, offset: int, left: list[int] | None) -> None:
+def test_a_torn_slot_is_omitted_and_the_rest_is_read(path: str, offset: int, left: list[int] | None) -> None:
     ring = begun(path)
     for number in range(5):
         ring.record("step", number=number)

@@ -166,7 +166,7 @@ async def test_a_life_that_is_over_shows_no_proof_whatever_the_lock_says(node: N
     await a.stop()
 
 
-async def test_who_is_lost_reports_nothing_from_the_first_moment_on(node: NewNode) -> None:
+async def test_a_lost_store_reports_nothing_from_that_moment(node: NewNode) -> None:
     """The storage thread comes to the end of a batch before the loop has had another turn."""
     a = await node("a").started(Role.MASTER)
     store, life = a.store, a.mastership._life

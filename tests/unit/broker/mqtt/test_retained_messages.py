@@ -32,7 +32,7 @@ _FILTERS = (
 _STEPS = st.lists(st.tuples(_TOPICS, st.one_of(st.none(), st.tuples(st.binary(min_size=1), st.integers(0, 9)))))
 
 
-async def test_nothing_is_begun_while_nobody_retains_anything(terms: Terms) -> None:
+async def test_no_state_is_created_while_no_message_is_retained(terms: Terms) -> None:
     assert terms.clients.is_loaded
     assert terms.retained() == {}
     assert terms.engine.waiting_in(MQTT_RETAINED) is None
@@ -61,7 +61,7 @@ async def test_the_next_term_reads_them_while_who_asks_waits(terms: Terms) -> No
     assert terms.engine.memory.by_kind[Kind.STATE] >= 2 * ITEMS * TOPIC_BYTES
 
 
-async def test_what_is_retained_later_is_newer_also_in_the_next_term(terms: Terms) -> None:
+async def test_a_later_retained_message_is_newer_also_in_the_next_term(terms: Terms) -> None:
     await terms.retain("a", b"1")
     until = terms.clients.newest
     await terms.retain("b", b"1")
@@ -74,7 +74,7 @@ async def test_what_is_retained_later_is_newer_also_in_the_next_term(terms: Term
     assert terms.clients.newest > until
 
 
-async def test_what_replaces_another_is_found_by_the_next_term_alone(terms: Terms) -> None:
+async def test_a_replaced_message_is_removed_by_the_next_term(terms: Terms) -> None:
     """The next term finds the replaced message, too, because the broker ended before it was acknowledged."""
     await terms.retain("a", b"1")
     terms.clients.end()  # nobody acknowledges what is replaced from now on
@@ -91,7 +91,9 @@ async def test_what_replaces_another_is_found_by_the_next_term_alone(terms: Term
     await terms.until(lambda: terms.stored(MQTT_RETAINED) == 1)
 
 
-async def test_what_was_replaced_ends_before_what_ends_its_topic(terms: Terms, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_replaced_message_is_acknowledged_before_the_removal_of_its_topic(
+    terms: Terms, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Otherwise the former message would come back alone after a crash between the two."""
     monkeypatch.setattr(Retaining, "_acknowledge", lambda self: None)
     await terms.retain("a", b"1")
@@ -103,7 +105,7 @@ async def test_what_was_replaced_ends_before_what_ends_its_topic(terms: Terms, m
     assert first < second
 
 
-async def test_what_expires_is_acknowledged(terms: Terms) -> None:
+async def test_an_expired_message_is_acknowledged(terms: Terms) -> None:
     await terms.retain("a", b"1", expiry=10)
     await terms.retain("b", b"1", expiry=1_000)
     terms.now += 10_000
@@ -275,7 +277,7 @@ def test_a_filter_that_matches_nothing_of_much_pauses_too() -> None:
     assert list(retained.matching("a/+/y", 0)).count(None) >= 3
 
 
-def test_what_is_replaced_again_and_again_before_it_expires_is_not_remembered() -> None:
+def test_messages_replaced_before_they_expire_leave_no_entries() -> None:
     retained = Retained()
     for number in range(10 * ITEMS):
         retained.put("a", _message("a", b"%d" % number, expiration=number + 1), number)

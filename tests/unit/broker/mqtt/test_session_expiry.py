@@ -91,7 +91,7 @@ async def test_a_client_that_is_there_keeps_its_session(terms: Terms) -> None:
         await stand_in.enter(Connect("one", state=queue_of("one")))
 
 
-async def test_whoever_comes_takes_the_place_of_who_acts_for_it(terms: Terms) -> None:
+async def test_a_connecting_client_replaces_the_broker_that_acts_for_it(terms: Terms) -> None:
     stand_in = terms.client("one")
     await stand_in.enter(Connect("one", state=queue_of("one")))
     waiting = asyncio.ensure_future(stand_in.await_answer(stand_in._is_shown))
@@ -206,7 +206,7 @@ async def test_a_will_is_published_when_its_session_ends(terms: Terms, watcher: 
     assert [message.destination.name for message in watcher.seen] == ["wills.one"]
 
 
-async def test_who_comes_and_goes_again_and_again_is_awaited_once(terms: Terms) -> None:
+async def test_a_client_that_reconnects_often_has_one_timer(terms: Terms) -> None:
     before = terms.engine.memory.used
     later = Will("wills/one", b"x" * 1_000, 1, False, Properties(will_delay=3_000))
     for number in range(4 * ITEMS):
@@ -313,7 +313,7 @@ async def test_the_time_of_a_client_that_was_cut_off_goes_on_over_terms(terms: T
     await terms.until(lambda: terms.store.owners() == [])
 
 
-async def test_who_comes_back_soon_or_left_in_order_is_not_noted(terms: Terms) -> None:
+async def test_a_client_that_returns_soon_or_left_in_order_is_not_noted(terms: Terms) -> None:
     for client_id in ("back", "ordered", "cut"):
         await _store(terms, client_id, expiry=60)
         terms.clients.client_connected(client_id, is_resumed=True)
@@ -326,7 +326,7 @@ async def test_who_comes_back_soon_or_left_in_order_is_not_noted(terms: Terms) -
     assert terms.stored(queue_of("back")) == terms.stored(queue_of("ordered")) == 2
 
 
-async def test_what_is_noted_is_older_than_what_its_client_writes(terms: Terms) -> None:
+async def test_a_noted_absence_is_older_than_the_clients_own_record(terms: Terms) -> None:
     """The client connects while its absence is noted: from then on nothing may be noted."""
     await _store(terms, "one", expiry=60)
     terms.clients.client_connected("one", is_resumed=True)

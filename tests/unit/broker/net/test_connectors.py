@@ -197,7 +197,7 @@ def member(host: str, *connectors: str) -> MemberConnectors:
     return MemberConnectors(host, connectors or (f"stomp://{host}:61613", f"openwire://{host}:61616"))
 
 
-def test_what_the_operator_said_stays() -> None:
+def test_addresses_set_by_the_operator_stay() -> None:
     advertised = AdvertisedAddresses(["tcp://said:1"])
     assert not advertised.update([A, B], {A: member("one"), B: member("two")})
     for is_tls in (False, True):
@@ -229,7 +229,7 @@ def test_members_are_told_to_clients_of_their_protocol() -> None:
     assert advertised.of(OPENWIRE, is_tls=False) == []
 
 
-def test_who_is_away_keeps_its_place_and_who_has_no_vote_has_none() -> None:
+def test_an_absent_voter_keeps_its_addresses_and_a_learner_has_none() -> None:
     advertised = AdvertisedAddresses([])
     assert advertised.update([A, B, C], {A: member("one"), B: member("two"), C: member("three")})
     assert not advertised.update([A, B, C], {A: member("one")})

@@ -158,7 +158,7 @@ async def test_a_connection_too_many_is_told_so_over_tls(
     server.unbind()
 
 
-async def test_what_tls_keeps_counts_as_memory(server: Server, authority: Authority, make_engine: Any) -> None:
+async def test_the_memory_of_tls_is_counted(server: Server, authority: Authority, make_engine: Any) -> None:
     engine = make_engine()
     await server.listen(engine, "ID:test")
     _, writer = await ask(server, authority)
@@ -210,7 +210,7 @@ async def hear_all(client: Client, reader: asyncio.StreamReader) -> bytes:
 
 
 @pytest.mark.parametrize("step", [1, 100, 1 << 20], ids=["byte by byte", "in pieces", "whole"])
-async def test_what_comes_right_behind_a_handshake_is_heard(
+async def test_bytes_right_after_a_handshake_are_received(
     server: Server, authority: Authority, make_engine: Any, step: int
 ) -> None:
     await server.listen(make_engine(), "ID:test")
@@ -325,7 +325,7 @@ async def hung_up(reader: asyncio.StreamReader) -> bool:
     ids=["too long", "longest", "hidden length", "two records", "alert", "cipher", "data", "HTTP", "SSL 2"],
 )
 @pytest.mark.parametrize("step", [1, 1 << 20], ids=["byte by byte", "whole"])
-async def test_what_openssl_would_allocate_much_for_is_refused(
+async def test_a_hello_for_which_openssl_would_allocate_much_is_refused(
     server: Server, make_engine: Any, caplog: pytest.LogCaptureFixture, said: bytes, reason: str, step: int
 ) -> None:
     engine = make_engine()
@@ -441,7 +441,7 @@ def say_and_leave(port: int, authority: Authority, ending: str, text: bytes) -> 
 
 @pytest.mark.parametrize("length", [10, 160_000])
 @pytest.mark.parametrize("ending", ["FIN", "close_notify"])
-async def test_what_came_before_the_end_is_carried_out_when_there_is_time(
+async def test_input_before_the_end_is_processed_when_there_is_time(
     server: Server, authority: Authority, ending: str, length: int
 ) -> None:
     engine = HoldingEngine()

@@ -79,7 +79,7 @@ async def talk(make_engine: Callable[..., Any], *value: schema.Command) -> tuple
         await server.close()
 
 
-async def test_who_greets_and_keeps_alive_but_does_not_log_in_is_told_why_and_hung_up(make_engine: Any) -> None:
+async def test_a_client_that_only_keeps_alive_without_a_login_is_disconnected_with_the_reason(make_engine: Any) -> None:
     is_over, heard = await talk(make_engine)
     assert is_over
     (error,) = [each for each in heard if isinstance(each, schema.ConnectionError)]
@@ -88,7 +88,7 @@ async def test_who_greets_and_keeps_alive_but_does_not_log_in_is_told_why_and_hu
 
 
 @pytest.mark.parametrize("event_loop_policy", [IdleTime()], ids=["idle"])
-async def test_who_logs_in_stays(make_engine: Any) -> None:
+async def test_a_client_with_a_login_stays(make_engine: Any) -> None:
     login = schema.ConnectionInfo(
         command_id=1, response_required=True, connection_id=ConnectionId("ID:c"), client_id="c"
     )

@@ -46,7 +46,7 @@ def collector() -> Iterator[None]:
     gc.enable()
 
 
-def test_what_is_held_becomes_permanent_as_it_grows(collector: None) -> None:
+def test_held_objects_become_permanent_as_they_grow(collector: None) -> None:
     now = 0.0
     long_lived = LongLived(lambda: now)
     before = gc.get_freeze_count()

@@ -231,7 +231,9 @@ class TestSending:
         harness.at(5000)
         assert (harness.sent[0].timestamp, harness.sent[0].expiration) == (START + 5000, START + 6000)
 
-    def test_what_is_to_go_nowhere_is_removed(self, harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_message_without_a_destination_is_removed(
+        self, harness: Harness, caplog: pytest.LogCaptureFixture
+    ) -> None:
         stray = Message(PENDING, "ID:x:1:1:1", b"", BodyKind.TEXT)
         harness.unwritten.append(AddMessage(stray, (harness.pending_owner,), encode_payload(stray)))
         harness.turn()
@@ -255,7 +257,7 @@ class TestSending:
 
 
 class TestPromotion:
-    def test_what_comes_while_the_old_is_read_is_known_once(
+    def test_a_message_scheduled_during_the_read_is_known_once(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(module, "PAGE_MESSAGES", 2)
@@ -278,7 +280,7 @@ class TestManagement:
         harness.scheduler.manage(request, None, harness.acting_for(None))
         harness.turn()
 
-    def test_what_is_pending_is_shown(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_pending_messages_are_shown(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PAGE_MESSAGES", 2)
         for number in range(5):
             harness.send(str(number), DELAY=100 * number)
@@ -300,7 +302,7 @@ class TestManagement:
         harness.at(100)
         assert harness.sent == []
 
-    def test_what_is_being_sent_is_not_removed_as_well(self, harness: Harness) -> None:
+    def test_a_message_being_sent_is_not_removed_too(self, harness: Harness) -> None:
         harness.send(PERIOD=100, REPEAT=1)
         harness.turn()
         harness.now += 100
@@ -309,7 +311,7 @@ class TestManagement:
         assert (len(harness.sent), harness.held) == (1, 1)
 
     @pytest.mark.parametrize("action", [None, "DROP", "REMOVE", 7])
-    def test_what_is_not_understood_is_refused(self, harness: Harness, action: object) -> None:
+    def test_an_unknown_request_is_refused(self, harness: Harness, action: object) -> None:
         with pytest.raises(ClientError, match="does not understand"):
             self.ask(harness, action)
 
@@ -340,7 +342,7 @@ _steps = st.one_of(
 
 @settings(deadline=None)
 @given(steps=st.lists(_steps, max_size=40))
-def test_whatever_happens_each_comes_as_often_as_it_should(steps: list[tuple[Any, ...]]) -> None:
+def test_each_occurrence_is_sent_once_and_not_early(steps: list[tuple[Any, ...]]) -> None:
     """Given brokers that die with some of what they handed over written, each occurrence is sent once, not early."""
     harness = Harness()
     wanted: dict[str, tuple[int, int]] = {}

@@ -170,7 +170,7 @@ async def test_reports_between_steps_schedule_nothing_more(bench: Any, monkeypat
 @pytest.mark.parametrize(
     "said", [b"SEND\ndestination:/queue/q\nreceipt:late\n\nx\0", b"DISCONNECT\nreceipt:late\n\n\0"]
 )
-async def test_who_may_be_deposed_says_nothing_until_he_knows(bench: Any, said: bytes) -> None:
+async def test_a_broker_that_may_be_deposed_does_not_answer(bench: Any, said: bytes) -> None:
     """A process that slept finds requests in its sockets. A successor may rule: they are not answered yet."""
     client = await bench.connected()
     bench.engine.is_sure = False
@@ -183,7 +183,7 @@ async def test_who_may_be_deposed_says_nothing_until_he_knows(bench: Any, said: 
     assert b"receipt-id:late" in await client.frame()
 
 
-async def test_who_may_be_deposed_still_shows_life(bench: Any) -> None:
+async def test_a_broker_that_may_be_deposed_still_sends_heart_beats(bench: Any) -> None:
     """A disk that is slow for a while costs no client its connection."""
     client = await bench.client()
     await client.say(b"CONNECT\naccept-version:1.2\nheart-beat:0,100\n\n\0")

@@ -81,7 +81,7 @@ async def test_after_a_long_step_others_have_some_iterations_of_the_loop(step: f
     slices.is_over = True
 
 
-async def test_what_is_long_has_its_turn_behind_what_is_not_and_none_waits_for_ever() -> None:
+async def test_long_work_comes_after_short_work_and_none_waits_forever() -> None:
     clock = Clock()
     slices = Slices(asyncio.get_running_loop(), clock)
     made: list[str] = []
@@ -107,7 +107,7 @@ async def test_what_is_long_has_its_turn_behind_what_is_not_and_none_waits_for_e
 
 
 @pytest.mark.parametrize("count", [5, 300], ids=["long", "short"])
-async def test_what_everybody_waits_for_is_behind_nothing(count: int) -> None:
+async def test_work_for_which_all_wait_comes_first(count: int) -> None:
     clock = Clock()
     slices = Slices(asyncio.get_running_loop(), clock)
     made: list[str] = []

@@ -63,7 +63,7 @@ class Peer:
             return await self.reader.read() == b""
 
 
-async def test_who_is_silent_makes_room(server: Server) -> None:
+async def test_a_silent_connection_makes_room(server: Server) -> None:
     served = [await (await Peer.of(server, 1)).connected() for _ in range(2)]
     silent = [await Peer.of(server, 1) for _ in range(ROOM - 2)]
     await asyncio.sleep(0.1)
@@ -75,7 +75,7 @@ async def test_who_is_silent_makes_room(server: Server) -> None:
         each.writer.close()
 
 
-async def test_where_all_are_served_one_more_is_refused_with_the_reason(server: Server) -> None:
+async def test_a_connection_beyond_the_limit_is_refused_with_the_reason(server: Server) -> None:
     served = [await (await Peer.of(server, 1)).connected() for _ in range(ROOM)]
     refused = await (await Peer.of(server, 1)).ask(b"")
     assert b"Too many connections" in refused

@@ -97,7 +97,7 @@ def new_message(body: bytes) -> Message:
     return Message(Destination(DestinationKind.QUEUE, "a"), "ID:m:1:1:1", body, BodyKind.BYTES)
 
 
-async def test_who_is_told_little_does_not_wait_for_those_who_are_told_much(bench: Any) -> None:
+async def test_connections_with_little_output_do_not_wait_for_those_with_much(bench: Any) -> None:
     large = [f"large {number}" for number in range(8)]
     connections, written = await watched(bench, [*large, "small"])
     for name in large:
@@ -111,7 +111,7 @@ async def test_who_is_told_little_does_not_wait_for_those_who_are_told_much(benc
     assert len(set(turns)) == 8, "one of these fills a turn"
 
 
-async def test_who_is_told_much_has_his_turn_however_many_are_told_little(bench: Any) -> None:
+async def test_a_connection_with_much_output_has_its_turn_among_many_with_little(bench: Any) -> None:
     small = [f"small {number}" for number in range(20)]
     connections, written = await watched(bench, ["large", *small])
     body = SHORT_BYTES_MAX - 1000
@@ -276,7 +276,7 @@ class TestAClientThatNeverReads:
             assert f"does not read: disconnected {why}" in caplog.text
 
 
-async def test_nothing_more_is_delivered_while_something_is_made_ready(bench: Any) -> None:
+async def test_no_message_is_delivered_while_one_is_prepared(bench: Any) -> None:
     _, connection = await bench.served()
     assert connection.is_writable
     connection.is_held = True
@@ -291,7 +291,7 @@ async def test_disconnect_is_answered_before_the_end(bench: Any) -> None:
     await bench.until(lambda: not bench.server.connections)
 
 
-async def test_who_says_nothing_more_still_hears_the_answers(bench: Any) -> None:
+async def test_a_half_closed_client_still_gets_its_answers(bench: Any) -> None:
     """TCP's half-close; the rest of what it said waits for its turn meanwhile."""
     client = await bench.connected()
     count = 4_000

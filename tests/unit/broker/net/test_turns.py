@@ -47,7 +47,7 @@ def numbers(commands: list[Any]) -> list[int]:
     return [int(command.message.body) for command in commands if isinstance(command, Send)]
 
 
-async def test_whoever_sends_very_much_lets_others_in_between(timed_bench: Any) -> None:
+async def test_a_client_that_sends_very_much_lets_others_in_between(timed_bench: Any) -> None:
     hasty, other = await timed_bench.connected(), await timed_bench.connected()
     saying = asyncio.create_task(hasty.say(b"".join(SEND % number for number in range(MANY))))
     await timed_bench.until(lambda: len(timed_bench.engine.commands) > 1000)
@@ -64,7 +64,7 @@ async def test_whoever_sends_very_much_lets_others_in_between(timed_bench: Any) 
     assert [number for number in numbers(timed_bench.engine.commands) if number >= 0] == list(range(MANY))
 
 
-async def test_who_gave_the_store_its_share_waits_for_the_next_report_and_others_do_not(bench: Any) -> None:
+async def test_a_connection_whose_share_of_the_store_is_used_waits_for_the_next_report(bench: Any) -> None:
     hasty, other = await bench.connected(), await bench.connected()
     engine = bench.engine
     handle = engine.handle
@@ -95,7 +95,7 @@ async def test_who_gave_the_store_its_share_waits_for_the_next_report_and_others
 
 
 @pytest.mark.parametrize("reason", ["congestion", "stopped"])
-async def test_what_waits_while_nothing_is_to_be_read_goes_on_afterwards(bench: Any, reason: str) -> None:
+async def test_waiting_input_continues_after_reading_was_paused(bench: Any, reason: str) -> None:
     client, connection = await bench.served()
     engine = bench.engine
     handle = engine.handle
@@ -128,7 +128,7 @@ async def test_what_waits_while_nothing_is_to_be_read_goes_on_afterwards(bench: 
     await bench.until(lambda: not engine.memory.by_kind[Kind.INPUT])
 
 
-async def test_who_is_to_be_read_no_more_is_not_read_again_by_others(bench: Any) -> None:
+async def test_a_connection_whose_reading_ended_is_not_read_again(bench: Any) -> None:
     client, connection = await bench.served()
     connection.stop_reading()
     connection.end_reading()
@@ -138,7 +138,7 @@ async def test_who_is_to_be_read_no_more_is_not_read_again_by_others(bench: Any)
     assert numbers(bench.engine.commands) == []
 
 
-async def test_what_an_error_of_the_broker_ends_is_one_connection(
+async def test_an_error_of_the_broker_ends_only_one_connection(
     timed_bench: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     client, other = await timed_bench.connected(), await timed_bench.connected()
@@ -213,7 +213,7 @@ class World:
         return self.ran
 
 
-def test_who_came_too_late_is_served_before_those_who_had_their_slice() -> None:
+def test_a_connection_that_found_no_time_is_served_before_those_that_had_a_slice() -> None:
     world = World()
     for name in "abcd":
         Worker(world, name, 1.0).begin()
@@ -363,7 +363,7 @@ async def test_a_client_beyond_its_share_waits_behind_those_that_came_too_late(t
     assert not connection.holder.is_beyond_share(11.0), "each second begins anew"
 
 
-async def test_what_a_client_took_long_ago_does_not_count_in_a_turn_that_is_used_up(timed_bench: Any) -> None:
+async def test_time_used_long_ago_does_not_count_in_a_used_up_turn(timed_bench: Any) -> None:
     await timed_bench.connected()
     (connection,) = timed_bench.server.connections
     turns = connection._turns

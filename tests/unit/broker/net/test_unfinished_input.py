@@ -53,7 +53,7 @@ async def test_beyond_the_bound_only_who_began_first_is_read() -> None:
     assert [reader.is_held for reader in readers] == [False] * 3
 
 
-async def test_nobody_is_waited_for_longer_than_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_wait_for_a_frame_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tandemmq.broker.net.unfinished_input, "FRAME_SECONDS_MAX", 0.02)
     memory = Memory(2 * 3 * LONG_BYTES_MIN)  # of which as much is left as they hold
     unfinished = UnfinishedInput(asyncio.get_running_loop(), memory)
@@ -65,7 +65,7 @@ async def test_nobody_is_waited_for_longer_than_its_time(monkeypatch: pytest.Mon
     assert [reader.is_held for reader in readers[2:]] == [False] * 3
 
 
-async def test_who_has_a_little_of_a_frame_is_read_on_until_that_is_much_together() -> None:
+async def test_a_short_part_of_a_frame_is_read_until_all_together_are_long() -> None:
     memory = Memory(64 * COUNTED_BYTES_MIN)
     unfinished = UnfinishedInput(asyncio.get_running_loop(), memory)
     readers = [Reader(unfinished, memory) for _ in range(100)]
@@ -122,7 +122,7 @@ async def test_every_frame_comes_however_many_begin_at_once(bench: Any) -> None:
     assert await held(bench) == 0
 
 
-async def test_who_stops_in_the_middle_of_a_frame_is_hung_up_on_when_others_wait(
+async def test_a_connection_that_stops_within_a_frame_is_closed_if_others_wait(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tandemmq.broker.net.unfinished_input, "FRAME_SECONDS_MAX", 0.2)

@@ -53,7 +53,7 @@ def counted(memory: Memory) -> int:
     return memory.used
 
 
-def test_what_several_do_not_read_counts_once(memory: Memory) -> None:
+def test_a_piece_unread_by_several_connections_counts_once(memory: Memory) -> None:
     peers = [Peer(memory) for _ in range(10)]
     for peer in peers:
         peer.tell(HEAD, LONG)
@@ -79,7 +79,7 @@ def test_a_piece_counts_whole_until_the_last_of_it_is_read(memory: Memory) -> No
     assert peer.held == counted(memory) == len(HEAD)
 
 
-def test_who_was_told_it_twice_holds_it_twice_and_it_counts_once(memory: Memory) -> None:
+def test_a_piece_written_twice_to_a_connection_is_held_twice_and_counts_once(memory: Memory) -> None:
     peer = Peer(memory)
     peer.tell(LONG, LONG)
     assert (peer.held, counted(memory)) == (2 * len(LONG), len(LONG))
@@ -93,7 +93,7 @@ def test_a_view_is_what_it_shows_a_part_of(memory: Memory) -> None:
     assert counted(memory) == len(LONG)
 
 
-def test_what_was_written_before_counts_for_the_way_to_the_end_of_a_piece(memory: Memory) -> None:
+def test_earlier_output_counts_for_the_position_of_a_pieces_end(memory: Memory) -> None:
     peer = Peer(memory)
     peer.unread = 1000
     peer.tell(LONG)

@@ -112,7 +112,7 @@ async def bench(make_engine: Any) -> AsyncIterator[Bench]:
     server.unbind()
 
 
-async def test_who_wakes_gets_turns_in_which_nothing_was_received_until_it_has_no_more(bench: Bench) -> None:
+async def test_a_session_that_wakes_gets_turns_without_input_until_it_has_no_more(bench: Bench) -> None:
     bench.session.give(1)
     assert bench.given == [], "not within what it was called by"
     bench.session.give(2)
@@ -125,7 +125,7 @@ async def test_who_wakes_gets_turns_in_which_nothing_was_received_until_it_has_n
     assert bench.session.received == [b""] * 6
 
 
-async def test_whom_the_engine_has_wait_gets_its_turn_afterwards(bench: Bench) -> None:
+async def test_a_session_that_the_engine_delays_gets_its_turn_afterwards(bench: Bench) -> None:
     bench.connection.stop_reading()
     bench.session.give(1)
     await bench.turns()
@@ -136,7 +136,7 @@ async def test_whom_the_engine_has_wait_gets_its_turn_afterwards(bench: Bench) -
     assert bench.session.received == [b""]
 
 
-async def test_who_is_made_wait_while_its_turn_comes_gets_it_afterwards(bench: Bench) -> None:
+async def test_a_session_that_is_delayed_during_its_turn_gets_it_afterwards(bench: Bench) -> None:
     bench.session.give(1)
     bench.connection.stop_reading()
     await bench.turns()
@@ -146,7 +146,7 @@ async def test_who_is_made_wait_while_its_turn_comes_gets_it_afterwards(bench: B
     assert bench.given == [1]
 
 
-async def test_what_its_peer_said_while_it_was_made_wait_comes_behind_what_it_has(bench: Bench) -> None:
+async def test_input_received_during_the_delay_comes_after_the_sessions_own_commands(bench: Bench) -> None:
     bench.connection.stop_reading()
     bench.connection.data_received(b"said")
     bench.session.give(1)
@@ -156,7 +156,7 @@ async def test_what_its_peer_said_while_it_was_made_wait_comes_behind_what_it_ha
     assert bench.given == [1]
 
 
-async def test_what_its_peer_says_before_its_turn_may_be_given_to_it_at_once(bench: Bench) -> None:
+async def test_input_before_the_requested_turn_may_be_passed_at_once(bench: Bench) -> None:
     bench.session.give(*range(GIVEN_MAX + 1))
     bench.connection.data_received(b"said")
     assert bench.session.received[0] == b"said"
@@ -165,7 +165,7 @@ async def test_what_its_peer_says_before_its_turn_may_be_given_to_it_at_once(ben
     assert bench.session.received == [b"said", b""], "and there is no turn for nothing"
 
 
-async def test_who_wakes_within_its_own_turn_is_asked_in_it(bench: Bench) -> None:
+async def test_a_session_that_wakes_within_its_turn_is_served_in_it(bench: Bench) -> None:
     handle = bench.engine.handle
 
     def handle_and_tell(connection: Connection, command: Any) -> None:

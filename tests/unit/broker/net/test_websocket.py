@@ -114,7 +114,7 @@ async def test_very_many_frames_in_one_piece_are_all_read(websockets: Any) -> No
         peer.hang_up()
 
 
-async def test_who_closes_is_answered_with_his_code(websockets: Any) -> None:
+async def test_a_close_is_answered_with_its_code(websockets: Any) -> None:
     async with websockets() as (server, engine):
         async with connected(server) as websocket:
             await websocket.send_str(CONNECT)
@@ -151,7 +151,7 @@ async def test_the_last_word_of_stomp_comes_before_our_close(websockets: Any, sa
         assert websocket.close_code == 1000
 
 
-async def test_who_is_silent_is_pinged_and_then_cut_off(websockets: Any) -> None:
+async def test_a_silent_peer_gets_a_ping_and_is_then_disconnected(websockets: Any) -> None:
     async with websockets(ping_seconds=0.05) as (server, engine):
         peer = await Peer.served(server)
         assert await peer.message() == (PING, b"")
@@ -160,7 +160,7 @@ async def test_who_is_silent_is_pinged_and_then_cut_off(websockets: Any) -> None
 
 
 @pytest.mark.parametrize("event_loop_policy", [IdleTime()], ids=["idle"])
-async def test_who_answers_pings_stays(websockets: Any) -> None:
+async def test_a_peer_that_answers_pings_stays(websockets: Any) -> None:
     async with websockets(ping_seconds=0.5) as (server, _):
         peer = await Peer.served(server)
         for _ in range(3):

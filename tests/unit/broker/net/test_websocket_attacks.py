@@ -104,7 +104,7 @@ async def test_a_request_that_is_under_way_counts(websockets: Any, end: str) -> 
         writer.transport.abort()
 
 
-async def test_what_counts_of_a_request_ends_with_it(websockets: Any) -> None:
+async def test_the_memory_of_a_request_is_released_with_it(websockets: Any) -> None:
     async with websockets() as (server, engine):
         peer = await Peer.served(server)
         assert engine.memory.by_kind[Kind.INPUT] == 0
@@ -200,12 +200,12 @@ async def test_a_page_of_a_foreign_site_may_not(websockets: Any, origin: str, ho
         (b"GET / HTTP/1.1\r\nX: " + b"x" * REQUEST_BYTES_MAX, 431),
     ],
 )
-async def test_who_speaks_something_else_is_told_in_http(websockets: Any, sent: bytes, status: int) -> None:
+async def test_a_client_of_another_protocol_gets_an_http_error(websockets: Any, sent: bytes, status: int) -> None:
     async with websockets() as (server, _):
         assert (await answer_to(server, sent))[0] == status
 
 
-async def test_where_all_are_served_one_more_is_refused_and_who_is_silent_makes_room(
+async def test_a_connection_beyond_the_limit_is_refused_and_a_silent_one_makes_room(
     websockets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tandemmq.broker.net.server, "SILENT_SECONDS_MIN", 0.0)

@@ -49,7 +49,7 @@ def run(text: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc")
-def test_what_clients_freed_is_given_back() -> None:
+def test_memory_freed_by_clients_is_returned() -> None:
     run("""
         blocks = blocks[::1_000]
         assert full - resident_bytes() < 16 << 20, "glibc alone gives nothing back"
@@ -61,7 +61,7 @@ def test_what_clients_freed_is_given_back() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc")
-def test_what_a_steady_load_frees_stays() -> None:
+def test_memory_that_a_steady_load_frees_stays() -> None:
     run("""
         import threading
         threading.Thread = None  # no thread may begin

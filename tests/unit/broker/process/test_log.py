@@ -149,7 +149,7 @@ class Stuck:
         pass
 
 
-def test_nobody_waits_for_a_pipe_that_is_not_read_and_what_is_lost_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_pipe_delays_nobody_and_dropped_lines_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "FLUSH_SECONDS_MAX", 0.05)
     monkeypatch.setattr(log_module, "LINES_MAX", 300)
     target = Stuck()
@@ -263,7 +263,7 @@ def test_a_client_cannot_write_a_line_of_its_own() -> None:
     )
 
 
-def test_what_is_only_foreign_stays() -> None:
+def test_printable_characters_of_any_language_stay() -> None:
     assert TextFormatter(has_time=False).format(record("bjørn 東京 \U0001f600")) == (
         "WARNING login bjørn 東京 \U0001f600 failed"
     )

@@ -99,7 +99,7 @@ def content(files: JournalFiles, file: int, end: int) -> bytes:
 # ---- what stands there
 
 
-def test_what_was_received_is_what_stands_there_after_a_start(tmp_path: Path, own: Path) -> None:
+def test_received_bytes_are_there_after_a_restart(tmp_path: Path, own: Path) -> None:
     source = SourceJournal(tmp_path / "source", 3)
     source.write("a", "b")
     source.rotate()
@@ -131,7 +131,7 @@ def test_bad_bytes_are_damage_and_the_position_is_before_them(tmp_path: Path, so
     assert copy.standing.damage.file == file
 
 
-def test_what_the_kernel_has_after_a_failed_sync_does_not_stand_there(source: SourceJournal, own: Path) -> None:
+def test_bytes_in_the_kernel_after_a_failed_sync_do_not_count(source: SourceJournal, own: Path) -> None:
     """A sync that fails once; then the page is clean, and gone when the cache is dropped."""
     source.write("a")
     synced = 0
@@ -176,7 +176,7 @@ def parted(tmp_path: Path) -> tuple[Path, SourceJournal, SourceJournal, tuple[in
     return tmp_path / "own", old, new, common
 
 
-def test_what_is_behind_the_common_point_is_cut_and_kept_for_people(parted: Any) -> None:
+def test_bytes_after_the_common_point_are_cut_and_kept_in_quarantine(parted: Any) -> None:
     own, old, new, common = parted
     before = Path(old.files.path(1)).read_bytes()
     copy = open_copy(own)
@@ -232,7 +232,7 @@ def test_a_torn_batch_behind_the_common_point_is_cut_too(tmp_path: Path, source:
     assert not any(Path(files_in(own).path(1)).read_bytes()[end[1] + 5 :])
 
 
-def test_what_is_behind_a_damage_is_kept_for_people_and_cut(tmp_path: Path, source: SourceJournal, own: Path) -> None:
+def test_bytes_after_damage_are_kept_in_quarantine_and_cut(tmp_path: Path, source: SourceJournal, own: Path) -> None:
     end = source.write("a")
     source.write("b", "c")
     shutil.copytree(tmp_path / "source", own)
@@ -270,7 +270,7 @@ def test_the_own_tail_ends_at_the_position(tmp_path: Path, source: SourceJournal
 # ---- where it stands after that
 
 
-def test_who_has_what_the_master_has_not_is_forked(tmp_path: Path, source: SourceJournal) -> None:
+def test_a_node_that_differs_before_its_final_place_is_forked(tmp_path: Path, source: SourceJournal) -> None:
     """Not one who let a file go that was given up: it stands further back than what it knows as final, and the master
     agrees with all that it has."""
     for _ in range(2):
@@ -386,9 +386,7 @@ def test_a_lacking_file_that_is_given_up_is_lacking_no_more(tmp_path: Path, own:
 
 
 @pytest.mark.parametrize("is_lacking", [False, True])
-def test_nothing_is_left_of_a_file_that_was_given_up_while_it_came(
-    source: SourceJournal, own: Path, is_lacking: bool
-) -> None:
+def test_a_file_given_up_during_its_transfer_is_removed(source: SourceJournal, own: Path, is_lacking: bool) -> None:
     """An incomplete file with others after it would be damage for the next reader."""
     first = source.write("a", "b")
     source.rotate()
@@ -407,7 +405,7 @@ def test_nothing_is_left_of_a_file_that_was_given_up_while_it_came(
     assert sorted(path.name for path in (own).glob("db-*.log*")) == ["db-2.log"]
 
 
-def test_who_lost_its_last_file_by_that_can_still_stand(source: SourceJournal, own: Path) -> None:
+def test_a_node_that_lost_its_last_file_by_that_can_be_a_candidate(source: SourceJournal, own: Path) -> None:
     source.write("a")
     copy = open_copy(own)
     copy.begin((0, 0), [1], [])
@@ -428,9 +426,7 @@ def test_a_file_that_another_process_began_is_not_written_over(source: SourceJou
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_what_was_written_into_a_file_that_lost_its_name_is_not_claimed(
-    source: SourceJournal, own: Path, is_replaced: bool
-) -> None:
+def test_bytes_written_into_a_renamed_file_are_not_claimed(source: SourceJournal, own: Path, is_replaced: bool) -> None:
     copy = copied(source, own)
     had = copy.synced
     path = Path(files_in(own).path(1))
@@ -590,7 +586,7 @@ def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copy_module, "UNSYNCED_BYTES_MAX", 100)
 
 
-def test_what_comes_in_pieces_is_synced_in_pieces(source: SourceJournal, own: Path, in_pieces: None) -> None:
+def test_a_file_received_in_pieces_is_synced_in_pieces(source: SourceJournal, own: Path, in_pieces: None) -> None:
     """A whole file at once would hold up who else syncs on this disk; nothing more is claimed by it."""
     end = source.write("x" * 1_000)
     data = content(source.files, 1, end[1])

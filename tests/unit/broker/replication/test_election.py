@@ -51,7 +51,7 @@ def promise(view: View = VIEW, **changes: Any) -> str | None:
     return refusal_to_promise(view, **asked)
 
 
-def test_who_is_as_far_is_promised() -> None:
+def test_a_candidate_with_the_same_position_is_promised() -> None:
     assert pre_vote() is None
     assert promise() is None
 
@@ -152,7 +152,7 @@ def test_a_founding_is_refused(seen: dict[str, Any], asked: dict[str, Any], reas
     assert founded(replace(UNFOUNDED, **seen), **asked) == reason
 
 
-def test_who_promised_a_founding_promises_to_a_candidate_of_that_set() -> None:
+def test_a_node_that_promised_a_founding_promises_to_a_candidate_of_that_set() -> None:
     view = replace(UNFOUNDED, founding=FOUNDING, is_voter=True, epoch=1)
     assert promise(view, epoch=2) is None
     assert promise(view, epoch=2, asker_set=OTHER) == "the nodes belong to different sets"
@@ -172,7 +172,7 @@ positions = st.builds(Position, st.integers(0, 3), st.integers(0, 3), st.integer
 
 
 @given(st.lists(positions, min_size=3, max_size=5), st.integers(0, 4), st.integers(0, 4))
-def test_who_gets_a_quorum_has_what_any_quorum_has(all_of: list[Position], candidate: int, quorum_seed: int) -> None:
+def test_an_elected_node_has_all_that_any_quorum_has(all_of: list[Position], candidate: int, quorum_seed: int) -> None:
     candidate %= len(all_of)
     quorum = len(all_of) // 2 + 1
     granted = [
@@ -248,7 +248,7 @@ def test_the_common_point_is_the_end_of_what_both_have(seed: int) -> None:
 
 
 @given(st.integers(0, 1 << 32))
-def test_who_is_not_behind_in_the_same_epoch_has_all_that_the_other_has(seed: int) -> None:
+def test_a_node_that_is_not_behind_in_the_same_epoch_has_all_of_the_other(seed: int) -> None:
     dice = random.Random(seed)
     master = Journal()
     for epoch in (1, 9, 17):
@@ -267,7 +267,7 @@ def test_the_smaller_end_is_in_the_earlier_file_before_it_is_at_the_smaller_offs
     assert common_point(((4, 5, 900),), ((4, 6, 1),)) == (5, 900)
 
 
-def test_nothing_in_common() -> None:
+def test_lineages_without_a_common_point() -> None:
     assert common_point(((4, 4, 1),), ((5, 5, 1),)) is None
     assert common_point((), ((5, 5, 1),)) is None
     assert common_point((), ()) is None
@@ -280,7 +280,7 @@ def test_a_position_is_compared_by_its_epoch_first() -> None:
     assert min(Position(1, 1, 0), BEFORE_ALL) == BEFORE_ALL
 
 
-def test_what_does_not_ascend_is_no_lineage() -> None:
+def test_epochs_that_do_not_ascend_are_no_lineage() -> None:
     assert is_lineage(())
     assert is_lineage(((0, 3, 9), (4, 4, 1)))
     assert not is_lineage(((4, 4, 1), (4, 5, 1)))

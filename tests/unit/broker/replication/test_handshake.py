@@ -71,7 +71,7 @@ def test_the_proof_as_the_document_says() -> None:
         assert proof == Proof(hmac.new(TOKEN, covered, hashlib.sha256).hexdigest())
 
 
-def test_who_does_not_know_the_token_is_refused_and_learns_nothing() -> None:
+def test_a_peer_without_the_token_is_refused_and_learns_nothing() -> None:
     dialer, listener = pair(tokens=(b"wrong", TOKEN))
     said = talk(dialer, listener)
     assert [type(message) for message in said] == [Hello, Hello, Proof, Refused]
@@ -100,7 +100,7 @@ def test_a_listener_that_does_not_know_the_token_is_refused() -> None:
         ({"store": B.store}, f"both have store {B.store}: one is a copy of the other"),
     ],
 )
-def test_who_does_not_belong_here_is_refused(changed: dict[str, object], reason: str) -> None:
+def test_a_peer_of_another_broker_or_set_is_refused(changed: dict[str, object], reason: str) -> None:
     dialer, listener = pair(replace(A, **changed))  # type: ignore[arg-type]
     said = talk(dialer, listener)
     assert [type(message) for message in said] == [Hello, Refused]
@@ -114,7 +114,7 @@ def test_who_does_not_belong_here_is_refused(changed: dict[str, object], reason:
 
 
 @pytest.mark.parametrize("sets", [(None, None), (None, "c" * 32), ("c" * 32, None), ("c" * 32, "c" * 32)])
-def test_who_has_no_set_yet_may_join(sets: tuple[str | None, str | None]) -> None:
+def test_a_peer_without_a_set_may_join(sets: tuple[str | None, str | None]) -> None:
     dialer, listener = pair(replace(A, set=sets[0]), replace(B, set=sets[1]))
     talk(dialer, listener)
     assert dialer.peer is not None
@@ -163,7 +163,7 @@ def test_a_proof_that_is_sent_back_is_none() -> None:
     assert dialer.peer is None
 
 
-def test_who_is_not_admitted_gets_no_proof() -> None:
+def test_a_peer_that_is_not_admitted_gets_no_proof() -> None:
     """The listener asks whom it admits only when the token was proved."""
     asked: list[tuple[Hello, bool]] = []
     refuses = [False, True]

@@ -52,7 +52,7 @@ def test_a_promise_file_that_was_replaced_is_not_left(tmp_path: Path, monkeypatc
         pass
 
 
-def test_who_left_belongs_to_no_set(whole: SmallSet) -> None:
+def test_a_directory_after_leave_belongs_to_no_set(whole: SmallSet) -> None:
     master = whole.begun()
     whole.until(lambda: master.replica.status()["final"] == master.replica.status()["position"][1:], "it is final")
     remember(master, *(node for node in whole.nodes if node is not master))
@@ -72,7 +72,7 @@ def test_who_left_belongs_to_no_set(whole: SmallSet) -> None:
     demand_no_set(str(master.directory))
 
 
-def test_who_had_more_is_told(whole: SmallSet) -> None:
+def test_a_node_that_had_more_is_reported(whole: SmallSet) -> None:
     master = whole.begun()
     away, other = (node for node in whole.nodes if node is not master)
     away.stop()
@@ -102,7 +102,7 @@ def said(store: str, node: str, end: int) -> dict[str, object]:
     return {"store": store, "node": node, "position": [1, 1, end], "final": [1, end], "links": ["x"]}
 
 
-def test_what_was_heard_last_counts_and_grows_old() -> None:
+def test_the_last_report_counts_and_ages() -> None:
     now = [5.0]
     known = Known(lambda: now[0])
     assert known.of("b") is None
@@ -135,7 +135,7 @@ def test_it_is_written_when_something_changed_only(tmp_path: Path) -> None:
     assert read_known(str(tmp_path))[0]["a"]["position"] == [1, 1, 2]  # type: ignore[index]
 
 
-def test_what_cannot_be_read_is_not_known(tmp_path: Path) -> None:
+def test_an_unreadable_file_counts_as_unknown(tmp_path: Path) -> None:
     assert read_known(str(tmp_path)) is None
     for content in ("", "{", "[]", '{"members": 1}', '{"members": {"a": 1}}'):
         (tmp_path / KNOWN_FILE).write_text(content)

@@ -105,7 +105,7 @@ PROMISE = {"id": 1, "set": None, "epoch": 1, "position": [1, 1, 1]}
 HELLO = m.Hello("b", None, "b1", "ab" * 16, 3, "b1:4000", "cd" * 32)
 
 
-def test_what_a_former_version_does_not_say_means_nothing() -> None:
+def test_a_missing_field_of_a_former_version_has_its_default() -> None:
     begin = m.Begin(1, 2, "5e" * 16, (1, 2), (), (), (), (3, 4), (1, 2), True)
     said = {field.name: getattr(begin, field.name) for field in dataclasses.fields(begin)}
     del said["acknowledged"]
@@ -113,7 +113,7 @@ def test_what_a_former_version_does_not_say_means_nothing() -> None:
 
 
 @given(messages)
-def test_what_was_encoded_is_decoded(message: Message) -> None:
+def test_an_encoded_message_can_be_decoded(message: Message) -> None:
     reader = FrameReader()
     reader.feed(encode(message))
     assert read(reader) == [message]
@@ -137,7 +137,7 @@ def test_any_split_of_the_stream_gives_the_same_messages(sent: list[Message], se
 
 @pytest.mark.parametrize("long", [10, 100, 4_000])
 @given(st.lists(messages, max_size=8), st.integers(0, 1 << 32))
-def test_what_is_received_in_its_place_is_the_same(long: int, sent: list[Message], seed: int) -> None:
+def test_a_message_received_into_its_place_is_the_same(long: int, sent: list[Message], seed: int) -> None:
     dice = random.Random(seed)
     stream = b"".join(map(encode, sent))
     reader, found, at = FrameReader(), [], 0
@@ -282,7 +282,7 @@ def test_a_bit_that_changed_is_seen(message: Message, seed: int) -> None:
         (frame(12, {**PROMISE, "founding": {"set": "ab" * 16, "voters": [], "names": {}}}), "0 voters; from 1 to 99"),
     ],
 )
-def test_what_is_wrong_is_named(stream: bytes, wrong: str) -> None:
+def test_an_invalid_message_is_described(stream: bytes, wrong: str) -> None:
     reader = FrameReader()
     reader.feed(encode(m.Status()) + stream + encode(m.Status()))
     assert reader.next_message() == m.Status()

@@ -87,7 +87,7 @@ def test_two_processes_of_one_store_are_refused_when_both_live(story: str) -> No
     assert bool(witness.links) is expected, "nobody keeps a link"
 
 
-def test_who_is_linked_has_to_come_again_when_another_one_of_its_store_does() -> None:
+def test_a_linked_process_must_be_heard_again_after_another_of_its_store() -> None:
     witness = Witness()
     witness.come("same life")
     witness.clock.now += 1.0

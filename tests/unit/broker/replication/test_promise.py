@@ -63,7 +63,7 @@ def reopened(directory: Path, node: str = "b1") -> tuple[Promise, Origin]:
     return file.promise, file.origin
 
 
-def test_what_was_written_is_there_again(tmp_path: Path) -> None:
+def test_a_written_promise_is_read_again(tmp_path: Path) -> None:
     file = PromiseFile(str(tmp_path), "b1")
     assert file.origin is Origin.NEW
     first = file.promise
@@ -126,7 +126,7 @@ def test_any_bytes_are_no_slot(data: bytes) -> None:
     assert decode_slot(data.ljust(SLOT_BYTES, b"\0")) is None
 
 
-def test_what_cannot_be_read_is_another_store(tmp_path: Path) -> None:
+def test_an_unreadable_promise_is_another_store(tmp_path: Path) -> None:
     before, _ = reopened(tmp_path)
     (tmp_path / FILE_NAME).write_bytes(b"x" * 2 * SLOT_BYTES)
     after, origin = reopened(tmp_path)
@@ -162,7 +162,7 @@ def test_a_promise_of_a_version_that_knew_no_former_names_is_kept(tmp_path: Path
     assert reopened(tmp_path, "b2") == (replace(first, node="b2", was="b1"), Origin.RENAMED)
 
 
-def test_what_a_later_version_promised_is_not_forgotten(tmp_path: Path) -> None:
+def test_a_promise_of_a_later_version_is_not_forgotten(tmp_path: Path) -> None:
     file = PromiseFile(str(tmp_path), "b1")
     checked = encode_slot(file.promise, 9)[12:].replace(b'"candidate":null', b'"candidate":[12]', 1)
     file.close()
@@ -234,7 +234,7 @@ def test_a_file_that_lost_its_name_keeps_no_other_process_away(tmp_path: Path) -
     other.close()
 
 
-def test_nothing_is_taken_back(tmp_path: Path) -> None:
+def test_a_promise_is_not_withdrawn(tmp_path: Path) -> None:
     file = PromiseFile(str(tmp_path), "b1")
     file.write(replace(file.promise, epoch=5, candidate=A))
     file.write(replace(file.promise, lives={B: 3}))
@@ -253,7 +253,7 @@ def test_nothing_is_taken_back(tmp_path: Path) -> None:
     file.close()
 
 
-def test_what_does_not_fit_is_not_written(tmp_path: Path) -> None:
+def test_a_promise_that_does_not_fit_is_not_written(tmp_path: Path) -> None:
     file = PromiseFile(str(tmp_path), "b1")
     with pytest.raises(PromiseTooLong):
         file.write(replace(file.promise, epoch=1, lives={f"{n:032x}": n for n in range(200)}))

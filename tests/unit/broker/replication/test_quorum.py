@@ -39,7 +39,7 @@ def test_two_quorums_share_a_store_also_before_and_after_a_change_of_one(count: 
                 assert set(mine) & set(theirs)
 
 
-def test_who_is_no_voter_does_not_count_for_a_quorum() -> None:
+def test_a_node_without_a_vote_does_not_count_for_a_quorum() -> None:
     three = voters(3)
     assert three.have_quorum([STORES[0], STORES[2]])
     assert not three.have_quorum([STORES[0], STORES[4], STORES[5]])
@@ -150,7 +150,7 @@ def three(sync: str = "quorum_disk") -> Marks:
     return Marks(OWN, Voters(tuple(STORES[:3]), {}), sync_of(sync))
 
 
-def test_nothing_of_former_epochs_is_final_before_the_first_batch() -> None:
+def test_records_of_former_epochs_are_not_final_before_the_first_batch() -> None:
     marks = three()
     marks.have(STORES[1], (3, 500), on_disk=True)
     marks.have(STORES[2], (3, 500), on_disk=True)
@@ -161,7 +161,7 @@ def test_nothing_of_former_epochs_is_final_before_the_first_batch() -> None:
     assert marks.final == (5, 100)
 
 
-def test_what_was_in_a_memory_does_not_count_when_its_link_is_lost() -> None:
+def test_bytes_in_a_memory_do_not_count_after_the_link_is_lost() -> None:
     marks = three("quorum_mem")
     marks.wrote((5, 100))
     marks.have(STORES[1], (5, 200), on_disk=False)
@@ -172,7 +172,7 @@ def test_what_was_in_a_memory_does_not_count_when_its_link_is_lost() -> None:
     assert marks.confirmed == (5, 200)
 
 
-def test_what_is_on_a_disk_stays_there() -> None:
+def test_bytes_on_a_disk_count_after_the_link_is_lost() -> None:
     marks = three()
     marks.have(STORES[1], (5, 100), on_disk=True)
     marks.lost(STORES[1])

@@ -217,7 +217,7 @@ class Answering:
         self._copies.add_piece(self, Piece(message.id, 1, at + half, end, self._length, self._data[half:]))  # type: ignore[arg-type]
 
 
-def test_what_comes_is_verified_before_it_is_used(whole: SmallSet) -> None:
+def test_a_fetched_batch_is_verified_before_it_is_used(whole: SmallSet) -> None:
     master, file = begun(whole)
     batch = next(iter(scan(master.files, file)))
     good = content(master, file)[: batch.end]

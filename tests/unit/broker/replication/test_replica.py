@@ -29,7 +29,7 @@ def write_for_ever(node: SmallNode) -> None:
         node.write(f"lost-{number}")
 
 
-def test_what_is_free_elsewhere_is_known_though_nothing_is_written(whole: SmallSet) -> None:
+def test_free_bytes_of_others_are_known_without_writes(whole: SmallSet) -> None:
     master = whole.begun()
     for free in (5, 1 << 30):
         for node in whole.others(master):
@@ -261,7 +261,7 @@ def test_a_follower_says_what_it_has_only_where_that_moved(make: NewSet, sync: s
             assert own == sorted(own)
 
 
-def test_who_resigns_names_who_is_to_stand(whole: SmallSet) -> None:
+def test_a_resignation_names_the_next_candidate(whole: SmallSet) -> None:
     master = whole.elect()
     followers = whole.others(master)
     whole.until(lambda: len(master.replica.status()["followers"]) == 2, "both follow")

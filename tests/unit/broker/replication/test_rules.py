@@ -214,7 +214,7 @@ def test_a_promise_is_on_the_disk_before_its_answer(case: Case) -> None:
     assert case.ask(case.two, 7, case.here).granted, "once more"
 
 
-def test_what_was_received_and_not_synced_counts(make: Callable[..., Case]) -> None:
+def test_received_bytes_count_before_their_sync(make: Callable[..., Case]) -> None:
     case = make(sync="quorum_mem")
     later = case.later(5, case.end)
     case.begin(case.two, 5, case.end, files=(4, 5), wants_disk=False)
@@ -240,7 +240,7 @@ def test_after_a_promise_nothing_of_an_older_epoch_is_taken_or_answered(case: Ca
     assert texts_of(case.files) == ["a", "b"]
 
 
-def test_who_was_granted_an_epoch_is_answered_before_it_begins(case: Case) -> None:
+def test_a_granted_candidate_is_answered_before_its_epoch_begins(case: Case) -> None:
     """The candidate may read for long; it is no longer answered once a later epoch is promised, also by this node to
     itself."""
     assert case.ask(case.two, 7, case.here).granted
@@ -270,7 +270,7 @@ def test_a_start_that_finds_no_room_is_tried_again(case: Case) -> None:
     assert case.promised == 9
 
 
-def test_who_answered_promises_nothing_until_the_lease_is_over(case: Case) -> None:
+def test_a_node_that_answered_promises_nothing_until_the_lease_is_over(case: Case) -> None:
     case.begin(case.two, 5, case.end)
     case.clock.now += 5
     case.say(case.two, Alive(5, 1, 10_000))
@@ -302,7 +302,7 @@ def test_only_whom_it_follows_is_answered(case: Case) -> None:
     assert case.count(case.two, AliveAnswer) == case.count(case.three, AliveAnswer) == 0
 
 
-def test_what_a_former_life_answered_is_kept_by_the_next(case: Case) -> None:
+def test_the_lease_of_a_former_life_is_kept_by_the_next(case: Case) -> None:
     case.begin(case.two, 5, case.end)
     case.say(case.two, Alive(5, 1, 10_000))
     case.restart()
@@ -366,7 +366,7 @@ def test_a_higher_epoch_is_promised_before_anything_is_cut(case: Case) -> None:
     assert case.promised == 6
 
 
-def test_what_comes_is_written_synced_and_said(case: Case) -> None:
+def test_received_bytes_are_written_synced_and_reported(case: Case) -> None:
     later = case.later(5, case.middle)
     case.begin(case.two, 5, case.middle)
     case.stream(case.two, later, 5)
@@ -392,7 +392,7 @@ def test_bytes_behind_a_gap_end_the_link(case: Case) -> None:
     assert case.replica.status()["master"]
 
 
-def test_what_is_final_here_is_never_cut(case: Case) -> None:
+def test_final_bytes_are_never_cut(case: Case) -> None:
     case.begin(case.two, 5, case.end, final=case.end)
     assert case.replica.final == case.end
     case.say(case.two, Resign(5, None))
@@ -520,7 +520,7 @@ def test_an_empty_node_belongs_to_no_set_before_it_has_something(make: Callable[
     assert case.replica.state.position == BEFORE_ALL
 
 
-def test_what_was_received_is_on_the_disk_before_a_later_epoch_is_promised(make: Callable[..., Case]) -> None:
+def test_received_bytes_are_synced_before_a_later_epoch_is_promised(make: Callable[..., Case]) -> None:
     """The candidate counts on the position that this node has, also after a power loss."""
     case = make(sync="quorum_mem")
     later = case.later(5, case.end)
@@ -590,7 +590,7 @@ def test_a_lease_begins_before_the_promises_were_asked_for(case: Case) -> None:
     assert case.replica.state.term.lease_from == asked_at
 
 
-def test_who_lets_go_resigns_when_its_store_writes_no_more(case: Case) -> None:
+def test_a_released_master_resigns_when_its_store_writes_no_more(case: Case) -> None:
     term = leading(case)
     assert case.replica.try_acquire()
     case.replica.release()
@@ -700,7 +700,7 @@ def test_a_master_whose_lease_is_over_confirms_nothing_once_it_promised(case: Ca
     assert term.is_over
 
 
-def test_what_a_master_writes_until_it_is_deposed_counts_when_it_promises(
+def test_batches_written_until_a_master_is_deposed_count_at_its_promise(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The storage thread writes one more batch while the promise is thought over."""

@@ -79,7 +79,7 @@ def test_two_journals_found_no_set(make: NewSet, tmp_path: Path) -> None:
     assert [node.content() for node in whole.nodes] == [[], ["of n1"], ["of n2"]]
 
 
-def test_who_came_while_the_disk_failed_is_met_when_it_works_again(whole: SmallSet) -> None:
+def test_a_node_that_connected_during_a_disk_failure_is_met_afterwards(whole: SmallSet) -> None:
     a = whole.elect()
     b, c = whole.others(a)
     c.stop()
@@ -231,7 +231,7 @@ def test_of_two_voters_by_one_name_none_is_removed_by_it(whole: SmallSet) -> Non
 
 
 @pytest.mark.parametrize("starts_anew", [False, True], ids=["it goes on", "it starts anew"])
-def test_who_follows_without_a_vote_goes_back_to_no_older_epoch(make: NewSet, starts_anew: bool) -> None:
+def test_a_follower_without_a_vote_returns_to_no_older_epoch(make: NewSet, starts_anew: bool) -> None:
     """C wins an epoch by {C, D, E} and sleeps; A wins the next by {A, D, E}; b is on A, B and D, and B was asked for
     no promise. C wakes, A and D die: B, C and E are a quorum, and only B has b."""
     whole = make(5)
@@ -313,7 +313,7 @@ def test_a_power_loss_of_a_minority_loses_nothing_that_is_in_the_memory_of_a_quo
     assert victim.content() == ["0", "1", "2", "3"]
 
 
-def test_who_lost_power_counts_as_far_as_its_disk_goes(make: NewSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_after_a_power_loss_counts_as_far_as_its_disk(make: NewSet, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two batches one was in its memory alone, the one behind it is on the disk. The master is gone for good: the
     third node, which has both, is elected with the vote of the one that lost power."""
     whole = make(sync="quorum_mem", disk=LosingDisk)
@@ -398,7 +398,7 @@ def nobody_is_elected(whole: SmallSet, *nodes: SmallNode) -> bool:
     return True
 
 
-def test_who_lost_its_promise_elects_nobody(whole: SmallSet) -> None:
+def test_a_node_that_lost_its_promise_elects_nobody(whole: SmallSet) -> None:
     """b is on A and B. B loses its promise; A is away. C, which lacks b, must not lead by B's vote."""
     a = whole.elect()
     b, c = whole.others(a)
@@ -420,7 +420,7 @@ def test_who_lost_its_promise_elects_nobody(whole: SmallSet) -> None:
 
 
 @pytest.mark.parametrize("is_both_ways", [True, False])
-def test_who_does_not_hear_the_master_disturbs_nobody(whole: SmallSet, is_both_ways: bool) -> None:
+def test_a_node_that_does_not_hear_the_master_disturbs_no_other(whole: SmallSet, is_both_ways: bool) -> None:
     """C reaches B, and A reaches B. C would stand, and is as far as B; B hears a master with a quorum, and says no."""
     a = whole.elect()
     b, c = whole.others(a)

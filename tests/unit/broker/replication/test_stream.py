@@ -107,7 +107,7 @@ def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_module, "WINDOW_BYTES", 250)
 
 
-def test_who_is_behind_gets_all_files_and_then_each_batch(journal: Written) -> None:
+def test_a_follower_that_is_behind_gets_all_files_and_then_each_batch(journal: Written) -> None:
     journal.write(b"a" * 100)
     journal.begin_file(2, b"header 2")
     journal.begin_file(5, b"header 5")
@@ -143,7 +143,7 @@ def test_a_file_is_read_in_pieces_and_the_last_one_has_the_end(journal: Written)
     assert ends == [0, 0, 8 + len(data)]
 
 
-def test_what_is_read_from_files_goes_at_the_pace(journal: Written) -> None:
+def test_bytes_read_from_files_are_sent_at_the_pace(journal: Written) -> None:
     for _ in range(BATCHES_MIN):
         journal.pace.settled(0.001)
     journal.pace.seconds_for(1)
@@ -360,7 +360,7 @@ LATE = LATE_TIMES * USUAL + 2 * LATE_PART_MAX * ADJUST_SECONDS
         (BATCHES_MIN - 1, 10.0, 1),  # with few batches before nothing is known
     ],
 )
-def test_what_is_no_reason_slows_nothing(before: int, batch: float, times: int) -> None:
+def test_harmless_delays_do_not_slow_the_pace(before: int, batch: float, times: int) -> None:
     timed = Timed(before)
     timed.pace.seconds_for(PIECE)
     for _ in range(times):
@@ -380,7 +380,7 @@ def test_late_batches_make_it_slower_than_it_was(timed: Timed) -> None:
     assert timed.rate < 0.8 * first
 
 
-def test_what_was_too_much_is_come_near_to_in_small_steps(timed: Timed) -> None:
+def test_a_rate_that_was_too_much_is_approached_in_small_steps(timed: Timed) -> None:
     timed.send(RATE, batch=LATE)
     assert timed.rate < RATE
     for _ in range(20):
@@ -407,7 +407,7 @@ def test_a_disturbance_before_is_not_what_is_usual() -> None:
     assert timed.rate < RATE
 
 
-def test_what_batches_take_beside_a_catch_up_is_not_what_is_usual(timed: Timed) -> None:
+def test_batches_during_a_catch_up_do_not_count_as_usual(timed: Timed) -> None:
     for _ in range(BATCHES_MIN):
         timed.send(RATE, batch=1.0)
     timed.now += REST_SECONDS
@@ -416,7 +416,7 @@ def test_what_batches_take_beside_a_catch_up_is_not_what_is_usual(timed: Timed) 
     assert timed.rate < RATE
 
 
-def test_what_disturbs_once_after_seconds_without_is_no_reason(timed: Timed) -> None:
+def test_a_single_disturbance_after_quiet_seconds_is_no_reason(timed: Timed) -> None:
     for _ in range(int(LATE_OF_SECONDS / ADJUST_SECONDS)):
         timed.send(RATE)
     once = LATE_TIMES * USUAL + 0.9 * LATE_PART_MAX * LATE_OF_SECONDS

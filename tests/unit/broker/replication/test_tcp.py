@@ -127,7 +127,7 @@ def test_a_member_of_another_set_is_refused_until_it_is_of_ours(make: Make, capl
 
 
 @pytest.mark.parametrize("why", ["the security tokens differ", "restored from a backup", "store .* was dialed"])
-def test_who_is_not_the_one_to_talk_to_is_refused(make: Make, caplog: pytest.LogCaptureFixture, why: str) -> None:
+def test_a_peer_with_another_identity_is_refused(make: Make, caplog: pytest.LogCaptureFixture, why: str) -> None:
     """Each other reason: test_handshake.py."""
     a, b = make(1, token=b"one" if "token" in why else b"other"), make(2, token=b"other")
     b.refuses = why if "backup" in why else None
@@ -303,7 +303,7 @@ def test_a_link_that_was_closed_is_down_at_both_ends_and_dialed_again(make: Make
     assert b.messages == []
 
 
-def test_what_was_sent_before_the_end_arrives(make: Make) -> None:
+def test_messages_sent_before_the_end_arrive(make: Make) -> None:
     a, b = started(make, 1, 2)
     ours, theirs = dialed(a, b)
     ours.send(Alive(5, 5, 500))
@@ -313,7 +313,7 @@ def test_what_was_sent_before_the_end_arrives(make: Make) -> None:
     assert a.events[-1] == ("down", ours, "this node ends its network")
 
 
-def test_who_is_not_to_be_dialed_any_more_is_not_linked(make: Make) -> None:
+def test_a_store_that_is_no_longer_dialed_is_not_linked(make: Make) -> None:
     a, b = started(make, 1, 2)
     ours, _ = dialed(a, b)
     a.network.dial({b.store: b.address})
@@ -323,7 +323,7 @@ def test_who_is_not_to_be_dialed_any_more_is_not_linked(make: Make) -> None:
     assert a.up == []
 
 
-def test_who_is_not_there_yet_is_dialed_until_it_is(make: Make) -> None:
+def test_a_store_that_is_not_there_yet_is_dialed_until_it_is(make: Make) -> None:
     with socket.create_server(("127.0.0.1", 0)) as place:
         port = place.getsockname()[1]
     a, b = make(1), make(2, port=port)
@@ -385,7 +385,7 @@ def test_an_address_and_its_parts(address: str, parts: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize("address", ["", "b1", ":1", "b1:", "b1:0", "b1:65536", "b1:x", "b1:-1", "b1:²"])
-def test_what_is_no_address(address: str) -> None:
+def test_an_invalid_address(address: str) -> None:
     with pytest.raises(ValueError, match="is no host:port"):
         split_address(address)
 
@@ -400,7 +400,7 @@ def test_over_ipv6(make: Make) -> None:
 # ---- peers that do not behave
 
 
-def test_who_says_nothing_is_let_go(make: Make, peers: Peers) -> None:
+def test_a_silent_incoming_peer_is_disconnected(make: Make, peers: Peers) -> None:
     (a,) = started(make, 1, handshake_seconds_max=0.1)
     peer = peers(a.address, hello_of(2))
     with pytest.raises(EOFError):
@@ -408,7 +408,7 @@ def test_who_says_nothing_is_let_go(make: Make, peers: Peers) -> None:
     assert a.events == []
 
 
-def test_who_accepts_and_says_nothing_is_let_go(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_silent_listener_is_disconnected(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     (a,) = started(make, 1, handshake_seconds_max=0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         a.network.dial({store_id(2): join_address(*silent.getsockname())})
@@ -418,7 +418,7 @@ def test_who_accepts_and_says_nothing_is_let_go(make: Make, caplog: pytest.LogCa
 @pytest.mark.parametrize(
     "noise", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, encode(Status()), encode(Alive(1, 1, 500))]
 )
-def test_who_speaks_something_else_is_refused(make: Make, peers: Peers, noise: bytes) -> None:
+def test_a_peer_of_another_protocol_is_refused(make: Make, peers: Peers, noise: bytes) -> None:
     (a,) = started(make, 1)
     peer = peers(a.address, hello_of(2))
     peer.sock.sendall(noise)
@@ -526,7 +526,7 @@ def test_a_peer_that_does_not_read(make: Make, peers: Peers, tls: Tls, is_encryp
 
 
 @pytest.mark.parametrize("reads", [True, False])
-def test_who_waits_for_a_slow_peer_hears_when_it_has_read_or_ended(make: Make, peers: Peers, reads: bool) -> None:
+def test_a_wait_for_a_slow_peer_ends_when_it_has_read_or_disconnected(make: Make, peers: Peers, reads: bool) -> None:
     """The peer sends nothing meanwhile: only its socket shows that it has read something."""
     (a,) = started(make, 1)
     peer = peers(a.address, hello_of(2)).greet()
@@ -633,7 +633,7 @@ def test_a_certificate_of_somebody_else_is_refused(
 
 
 @pytest.mark.parametrize("who", [1, 2])
-def test_who_speaks_no_tls_is_refused(make: Make, tls: Tls, caplog: pytest.LogCaptureFixture, who: int) -> None:
+def test_a_peer_without_tls_is_refused(make: Make, tls: Tls, caplog: pytest.LogCaptureFixture, who: int) -> None:
     a, b = (make(number, tls=tls if number == who else None, handshake_seconds_max=0.3) for number in (1, 2))
     a.start(), b.start()
     a.network.dial({b.store: b.address})

@@ -168,7 +168,7 @@ def test_an_older_answer_does_not_shorten_it(case: Case) -> None:
     assert case.term.lease_from == 1_002.0
 
 
-def test_who_does_not_vote_keeps_no_lease(case: Case) -> None:
+def test_an_answer_without_a_vote_keeps_no_lease(case: Case) -> None:
     case.clock.now = 1_020.0
     case.term.ask_alive(10_000)
     case.term.alive_answered(FOUR, 1)
@@ -211,7 +211,7 @@ def test_confirmed_may_be_sooner_than_final(tmp_path: Path) -> None:
     case.term.end()
 
 
-def test_what_batches_take_decides_how_fast_a_catch_up_goes(case: Case) -> None:
+def test_the_time_of_batches_determines_the_pace_of_a_catch_up(case: Case) -> None:
     case.begin()
     case.follow(2)
 
@@ -237,7 +237,7 @@ def test_what_batches_take_decides_how_fast_a_catch_up_goes(case: Case) -> None:
     assert case.term.journal.pace.seconds_for(CHUNK_BYTES) > 0
 
 
-def test_who_left_has_nothing_more_to_say(case: Case) -> None:
+def test_reports_of_a_follower_that_left_are_ignored(case: Case) -> None:
     case.begin()
     link = case.follow(2)
     case.term.drop(link.member.store)
@@ -302,7 +302,7 @@ def test_a_term_that_nobody_took_is_not_begun_later_and_who_has_begun_ends_it_hi
 # ---- followers
 
 
-def test_what_is_final_is_told_to_all_once(case: Case) -> None:
+def test_the_final_place_is_sent_to_all_once(case: Case) -> None:
     case.begin()
     two, three = case.follow(2), case.follow(3)
     case.have(TWO, FIRST)

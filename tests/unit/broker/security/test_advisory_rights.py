@@ -152,7 +152,7 @@ def test_of_all_that_a_name_names_each_must_be_readable(name: str, what: str, is
         assert heard, "one who may read all of it hears of it"
 
 
-def test_what_a_topic_keeps_is_not_for_all(harness: Harness) -> None:
+def test_kept_messages_of_an_advisory_topic_are_not_for_all(harness: Harness) -> None:
     """A policy has topics keep their messages for retroactive consumers."""
     # proves: kept-advisories-are-not-for-all
     come(harness, "root", CONSUMERS)

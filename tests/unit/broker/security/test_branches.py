@@ -90,7 +90,9 @@ def test_it_is_ended_by_its_user_and_by_who_may_do_the_same_or_has_admin(
 
 
 @pytest.mark.parametrize("how", [commit, rollback])
-def test_nobody_else_ends_it_or_learns_of_it(harness: SecuredHarness, how: Callable[[], Command]) -> None:
+def test_another_user_can_neither_end_a_branch_nor_learn_of_it(
+    harness: SecuredHarness, how: Callable[[], Command]
+) -> None:
     eve = harness.come("eve")
     assert not ended(harness, eve, how())
     (refused,) = eve.session.errors

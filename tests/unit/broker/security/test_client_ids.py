@@ -170,7 +170,7 @@ def test_without_rights_no_user_is_an_operator(state: str) -> None:
     assert harness.come("alice").is_connected
 
 
-def test_who_else_has_it_is_asked_before_anything_holds(harness: Harness) -> None:
+def test_another_owner_is_checked_before_anything_takes_effect(harness: Harness) -> None:
     session(harness)
     harness.sessions.waiting = []
     mallory = harness.user("mallory", None, client_id="till")

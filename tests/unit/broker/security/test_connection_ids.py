@@ -69,7 +69,7 @@ def is_refused(client: Any) -> bool:
 
 
 @pytest.mark.parametrize("owner", ["is there", "is away", "comes back after a failover"])
-def test_nobody_else_gets_it(harness: Secured, owner: str) -> None:
+def test_another_user_cannot_get_the_connection_id(harness: Secured, owner: str) -> None:
     """Another user with that id could store messages under the owner's message ids. The broker would then take what
     the owner sends again for a duplicate."""
     ann = harness.user("ann")
@@ -98,7 +98,7 @@ def test_it_is_answered_when_the_store_knows_whose_it_is(harness: Secured) -> No
     assert harness.user("ann").is_connected
 
 
-def test_who_had_to_be_found_out_waits_for_that_too(harness: Secured) -> None:
+def test_a_client_whose_user_was_looked_up_waits_for_the_store_too(harness: Secured) -> None:
     harness.access = Later()
     harness.fail_over()
     ann = harness.user("ann")
@@ -110,7 +110,7 @@ def test_who_had_to_be_found_out_waits_for_that_too(harness: Secured) -> None:
     assert ann.is_reading
 
 
-def test_who_leaves_meanwhile_leaves_nothing(harness: Secured) -> None:
+def test_a_client_that_leaves_meanwhile_leaves_nothing(harness: Secured) -> None:
     harness.user("ann").vanish()
     harness.turn()
     assert harness.counts["clients"] == 0
@@ -137,7 +137,7 @@ def test_a_long_id_is_refused(harness: Secured) -> None:
     assert [error.kind for error in client.session.errors] == [ErrorKind.CLIENT_ID]
 
 
-def test_where_no_users_are_set_up_nothing_is_kept(harness: Secured) -> None:
+def test_without_users_no_owner_is_stored(harness: Secured) -> None:
     harness.access = OpenAccess(is_everywhere=True)
     harness.fail_over()
     harness.user("ann").vanish()
@@ -151,7 +151,7 @@ ELSEWHERE = "10.6.6.6"
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-def test_nobody_takes_the_next_one_of_anothers_program(harness: Secured, is_away: bool) -> None:
+def test_another_user_cannot_take_the_next_id_of_a_program(harness: Secured, is_away: bool) -> None:
     ann = harness.user("ann")
     harness.turn()
     if is_away:
@@ -220,7 +220,7 @@ def opened(message: Message) -> Message:
 @pytest.mark.parametrize("transaction", [None, "t"])
 @pytest.mark.parametrize(("is_populated", "expected"), [(False, None), (True, "bob")])
 @pytest.mark.parametrize("wanted", [None, "ann"])
-def test_nobody_sends_in_the_name_of_another(
+def test_no_client_can_send_in_the_name_of_another(
     wanted: str | None, is_populated: bool, expected: str | None, transaction: str | None, is_opened: bool
 ) -> None:
     harness = Secured(EngineSettings(populate_jmsx_user_id=is_populated))

@@ -32,7 +32,7 @@ def count(harness: Secured) -> int:
 
 
 @pytest.mark.parametrize("way", ["send", "subscribe", "create", "temporary", "topics", "advisories"])
-def test_who_makes_very_many_leaves_as_many_for_others(harness: Secured, way: str) -> None:
+def test_a_user_with_very_many_destinations_leaves_as_many_for_others(harness: Secured, way: str) -> None:
     mallory, ann = harness.user("mallory", "ID:m:1"), harness.user("ann", "ID:a:1")
     harness.turn()
     for number in range(2 * LIMIT):
@@ -57,7 +57,7 @@ def test_who_makes_very_many_leaves_as_many_for_others(harness: Secured, way: st
     assert ann.errors == []
 
 
-def test_what_ended_counts_no_more(harness: Secured) -> None:
+def test_ended_destinations_do_not_count(harness: Secured) -> None:
     ann = harness.user("ann")
     harness.turn()
     for number in range(10 * LIMIT):
@@ -69,7 +69,7 @@ def test_what_ended_counts_no_more(harness: Secured) -> None:
     assert not harness.destinations._made_by
 
 
-def test_where_no_users_are_set_up_all_that_there_may_be_are_anybodys(harness: Secured) -> None:
+def test_without_users_anybody_may_use_all_destinations(harness: Secured) -> None:
     harness.access = OpenAccess(is_everywhere=True)
     harness.fail_over()
     ann = harness.user("ann")
@@ -98,7 +98,7 @@ def test_an_advisory_topic_is_there_as_long_as_somebody_asks_for_it(harness: Sec
     assert count(harness) == 0
 
 
-def test_who_listens_to_all_makes_no_topics_of_what_is_told(harness: Secured) -> None:
+def test_a_listener_to_all_advisories_creates_no_topics(harness: Secured) -> None:
     """Otherwise other users could do nothing more, because there would be no room for the advisories about them."""
     monitor, ann = harness.user("root", "ID:r:1"), harness.user("ann", "ID:a:1")
     harness.turn()
@@ -117,7 +117,7 @@ def test_who_listens_to_all_makes_no_topics_of_what_is_told(harness: Secured) ->
     assert told.count("ActiveMQ.Advisory.TempQueue") == 20 * LIMIT
 
 
-def test_nobody_creates_an_advisory_topic(harness: Secured) -> None:
+def test_clients_cannot_create_an_advisory_topic(harness: Secured) -> None:
     ann = harness.user("ann")
     harness.turn()
     ann.handle(AddDestination(advisory("Nonsense")))
@@ -125,7 +125,7 @@ def test_nobody_creates_an_advisory_topic(harness: Secured) -> None:
     assert count(harness) == 0
 
 
-def test_what_waits_for_a_pattern_stays_when_a_topic_of_it_ends(harness: Secured) -> None:
+def test_messages_for_a_pattern_stay_when_one_of_its_topics_ends(harness: Secured) -> None:
     ann, bob = harness.user("ann", "ID:a:1"), harness.user("bob", "ID:b:1")
     harness.turn()
     ann.subscribe("named", advisory("TempQueue"), AckMode.AUTO)

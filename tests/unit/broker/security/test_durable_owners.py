@@ -54,7 +54,9 @@ def refused(client: Any) -> list[ErrorKind]:
 
 
 @pytest.mark.parametrize("destination", [PRICES, OTHER])
-def test_nobody_else_takes_it_over_moves_or_ends_it(harness: Harness, destination: Destination) -> None:
+def test_another_user_can_neither_take_over_nor_move_nor_end_the_subscription(
+    harness: Harness, destination: Destination
+) -> None:
     """Bob, too, has one under that client id, as a former version allowed it."""
     ann = harness.subscriber("ann")
     ann.subscribe("s", OTHER, AckMode.INDIVIDUAL, durable_name="bob's")
@@ -74,7 +76,7 @@ def test_nobody_else_takes_it_over_moves_or_ends_it(harness: Harness, destinatio
     assert ann.bodies == ["m"]
 
 
-def test_who_has_admin_rights_on_its_topic_may(harness: Harness) -> None:
+def test_a_user_with_admin_rights_on_its_topic_may_use_it(harness: Harness) -> None:
     root = harness.subscriber("root")
     root.subscribe("s", PRICES, AckMode.INDIVIDUAL, durable_name="d")
     harness.turn()

@@ -37,7 +37,7 @@ def test_the_date_is_openssls(authority: Authority, days: int) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"none", b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"])
-def test_what_is_no_certificate_has_no_date(tmp_path: Path, text: bytes) -> None:
+def test_a_file_without_a_valid_certificate_has_no_date(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "a.pem").write_bytes(text)
     (tmp_path / "b.pem").write_bytes(text.replace(b"CERTIFICATE", b"X509 CRL"))
     assert [first_expiry(str(tmp_path / name)) for name in ("a.pem", "none.pem", ".")] == [None] * 3

@@ -108,7 +108,7 @@ async def test_a_directory_ends_sessions_of_users_who_are_gone_or_have_other_gro
     access.close()
 
 
-async def test_who_logs_in_after_a_change_of_the_directory_or_the_file_is_taken_as_that_says_now(
+async def test_a_login_after_a_change_of_the_directory_or_file_uses_the_present_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # proves: a-name-comes-into-the-file

@@ -38,7 +38,7 @@ def plan(slapd: Slapd) -> LdapPlan:
     return LDAP(settings, connection_url=slapd.url)
 
 
-def test_who_knows_the_password_has_the_directorys_groups(plan: LdapPlan) -> None:
+def test_a_user_with_the_right_password_has_the_directorys_groups(plan: LdapPlan) -> None:
     directory = LdapDirectory(plan)
     assert directory.find("dora", "d-pass") == Principal("dora", frozenset({"ops", "shops"}))
     assert directory.find("emil", "e-pass") == Principal("emil", frozenset({"shops"}))

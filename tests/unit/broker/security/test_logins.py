@@ -89,7 +89,7 @@ def refusal_text(answer: Answer) -> str:
 # ---- a file of users
 
 
-async def test_who_knows_the_password_gets_in_with_its_groups(made: Logins) -> None:
+async def test_a_user_with_the_right_password_has_the_files_groups(made: Logins) -> None:
     assert await connect(made, "alice", "right") == Principal("alice", frozenset({"ops"}))
 
 
@@ -141,7 +141,7 @@ async def test_equal_logins_that_come_together_are_tried_once(made: Logins, trie
     ("anonymous", "here", "there"),
     [(Anonymous(), True, False), (Anonymous(True, True), True, True), (Anonymous(False, False), False, False)],
 )
-async def test_who_says_no_name_is_served_as_was_said(
+async def test_a_client_without_a_name_is_served_as_configured(
     file: Path, anonymous: Anonymous, here: bool, there: bool
 ) -> None:
     access = Logins(users_file=str(file), anonymous=anonymous)
@@ -158,7 +158,7 @@ async def test_who_says_no_name_is_served_as_was_said(
 # ---- guessing
 
 
-async def test_who_guesses_is_not_listened_to_any_more_and_others_are(made: Logins, tries: list[str]) -> None:
+async def test_guesses_are_refused_and_other_logins_are_not(made: Logins, tries: list[str]) -> None:
     for n in range(3):
         assert refusal_text(await connect(made, "alice", f"guess {n}", peer="10.0.0.1:7")) == WRONG
     assert refusal_text(await connect(made, "alice", "right", peer="10.0.0.1:8")).startswith(
@@ -276,7 +276,7 @@ async def guessed(access: Logins, login: str, count: int, network: int = 1) -> l
     return tasks
 
 
-async def test_who_logged_in_before_does_not_wait_for_guessers(file: Path, tmp_path: Path, held: Held) -> None:
+async def test_a_known_login_does_not_wait_for_guessers(file: Path, tmp_path: Path, held: Held) -> None:
     """Here, and at the next master, which has read the file."""
     path = str(tmp_path / FILE_NAME)
     first, second = (Logins(users_file=str(file), failed_login_delay_seconds=0) for _ in range(2))
@@ -316,7 +316,7 @@ def test_a_full_lane_gives_up_one_of_whoever_has_most_in_it(monkeypatch: pytest.
     assert [one and one.who for one in lost] == [None, None, None, "a"]
 
 
-async def test_who_has_no_room_is_told_so(made: Logins, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_login_without_room_is_refused_with_the_reason(made: Logins, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login_lanes, "WAITING_MAX", 0)
     assert refusal_text(await connect(made, "alice", "right")) == "Too many logins at once."
 
@@ -342,7 +342,7 @@ async def test_a_name_that_very_many_addresses_guess_has_a_chance_at_an_address_
     await asyncio.gather(*guesses)
 
 
-async def test_what_nobody_waits_for_any_more_is_not_looked_into(
+async def test_a_login_that_no_client_waits_for_is_not_checked(
     made: Logins, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = asyncio.Queue[Answer]()
@@ -417,7 +417,7 @@ def test_names_take_turns() -> None:
     assert "".join(order) == "abcaba"
 
 
-def test_what_cannot_be_read_or_written_is_forgotten_or_tried_again(tmp_path: Path) -> None:
+def test_an_unreadable_or_unwritable_file_is_ignored_or_tried_again(tmp_path: Path) -> None:
     path = tmp_path / "away" / FILE_NAME
     known = KnownLogins(None)
     known.add("alice", "10.0.0.1")
@@ -437,7 +437,7 @@ def test_what_cannot_be_read_or_written_is_forgotten_or_tried_again(tmp_path: Pa
     other.exchange(str(path))
 
 
-def test_what_is_known_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_known_logins_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_logins, "REMEMBERED_MAX", 2)
     known = KnownLogins(None)
     for login in ("a", "b", "a", "c"):
@@ -454,7 +454,7 @@ def test_an_account_pushes_no_other_out_of_what_is_known() -> None:
     assert len(known._known[known_logins._digest("alice", "")]) == known_logins.ADDRESSES_MAX == known._count - 1
 
 
-def test_what_another_broker_wrote_stays(tmp_path: Path) -> None:
+def test_entries_of_another_broker_stay(tmp_path: Path) -> None:
     """Users log in at the admin server of a standby, too."""
     path = str(tmp_path / FILE_NAME)
     master, standby, next_master = (KnownLogins(None) for _ in range(3))
@@ -466,7 +466,7 @@ def test_what_another_broker_wrote_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["FIFO", "directory", "symbolic link", "another program made this file"])
-def test_what_has_the_name_of_its_file_is_refused_by_name(
+def test_a_wrong_file_with_the_name_is_refused_by_name(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     path, other = tmp_path / f"{FILE_NAME}.new", tmp_path / "other"
@@ -564,7 +564,7 @@ async def test_a_file_that_is_being_written_is_read_when_it_is_whole(made: Login
     assert await connect(made, certificate="CN=bob") == Principal("bob")
 
 
-async def test_who_has_another_password_or_group_is_named_and_nobody_else(made: Logins, file: Path) -> None:
+async def test_only_users_with_another_password_or_group_are_named(made: Logins, file: Path) -> None:
     changed: list[set[str]] = []
     made.on_changed = lambda names: changed.append(set(names))
     line, other = file.read_text().splitlines()
@@ -575,7 +575,7 @@ async def test_who_has_another_password_or_group_is_named_and_nobody_else(made: 
     assert (other, changed) == (orders, [{"alice"}, {"alice", "orders"}, {"orders"}])
 
 
-async def test_what_was_right_before_the_file_changed_is_not_remembered(
+async def test_a_login_from_before_a_change_of_the_file_is_not_cached(
     made: Logins, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rule includes a login that began before: its session or connection would depend on outdated data."""

@@ -83,7 +83,7 @@ def test_a_queue_that_was_deleted_is_waited_for(schedule: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])
-def test_what_ended_unused_begins_again_by_who_may_send(is_deleted: bool) -> None:
+def test_a_destination_that_ended_unused_can_be_created_by_a_user_that_may_send(is_deleted: bool) -> None:
     world = World(frozenset({WRITE}), SECRET, policies=GOES_WHEN_IDLE)
     world.ann.store("x", destination=SECRET, properties=CRON)
     world.wait(10)
@@ -118,7 +118,7 @@ SMALL: Final = Policies([PolicyEntry(SECRET.kind, SECRET.name, DestinationPolicy
 
 
 @pytest.mark.parametrize("destination", [BOTH, SENDS_ON, CHAIN, SECRET])
-def test_what_is_too_large_to_be_sent_later_is_refused_when_it_comes(destination: Destination) -> None:
+def test_a_message_too_large_for_later_sending_is_refused_at_once(destination: Destination) -> None:
     world = World(frozenset({WRITE}), SECRET, policies=SMALL, transaction_bytes_max=3_000)
     world.ann.send("x" * 2_000, destination, properties=LATER)
     world.turn()
@@ -126,7 +126,7 @@ def test_what_is_too_large_to_be_sent_later_is_refused_when_it_comes(destination
 
 
 @pytest.mark.parametrize("destination", [BOTH, SENDS_ON, CHAIN, SECRET])
-def test_what_was_taken_before_the_limit_is_sent(destination: Destination) -> None:
+def test_a_message_accepted_before_the_limit_is_sent(destination: Destination) -> None:
     world = World(frozenset({WRITE}), SECRET)
     world.ann.send("x" * 2_000, destination, properties=LATER)
     world.turn()

@@ -194,7 +194,7 @@ WRITING: Final[dict[str, tuple[Callable[[World], None], Destination]]] = {
 @pytest.mark.parametrize("is_there", [True, False], ids=["there", "new"])
 @pytest.mark.parametrize("rights", RIGHTS, ids=lambda rights: "+".join(sorted(rights)) or "none")
 @pytest.mark.parametrize("way", WRITING)
-def test_nothing_is_sent_or_begins_without_the_right(way: str, rights: frozenset[str], is_there: bool) -> None:
+def test_a_send_or_creation_without_the_right_is_refused(way: str, rights: frozenset[str], is_there: bool) -> None:
     act, target = WRITING[way]
     world = World(rights, *([target] if is_there else []))
     act(world)
@@ -245,7 +245,7 @@ READING: Final[dict[str, tuple[Callable[[World], None], Destination]]] = {
 @pytest.mark.parametrize("is_there", [True, False], ids=["there", "new"])
 @pytest.mark.parametrize("rights", RIGHTS, ids=lambda rights: "+".join(sorted(rights)) or "none")
 @pytest.mark.parametrize("way", READING)
-def test_nothing_is_read_or_begins_without_the_right(way: str, rights: frozenset[str], is_there: bool) -> None:
+def test_a_read_without_the_right_is_refused(way: str, rights: frozenset[str], is_there: bool) -> None:
     act, target = READING[way]
     world = World(rights, *([target] if is_there else []))
     if is_there and target is SECRET:
@@ -263,7 +263,7 @@ def test_nothing_is_read_or_begins_without_the_right(way: str, rights: frozenset
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["there", "new"])
 @pytest.mark.parametrize("rights", RIGHTS, ids=lambda rights: "+".join(sorted(rights)) or "none")
-def test_who_creates_and_deletes_needs_the_right(rights: frozenset[str], is_there: bool) -> None:
+def test_creating_and_deleting_needs_the_right(rights: frozenset[str], is_there: bool) -> None:
     for command, needed, leaves in (
         (AddDestination(SECRET), {ADMIN}, True),
         (AddProducer("p", SECRET), {ADMIN, WRITE}, True),
@@ -279,7 +279,7 @@ def test_who_creates_and_deletes_needs_the_right(rights: frozenset[str], is_ther
 
 
 @pytest.mark.parametrize("way", ["send", "list", "transaction", "producer"])
-def test_who_may_only_write_does_not_bring_back_what_was_deleted(way: str) -> None:
+def test_a_user_that_may_only_write_cannot_create_a_deleted_destination_again(way: str) -> None:
     world = World(frozenset({WRITE}), SECRET)
     world.ann.store("x", destination=SECRET)
     world.root.handle(RemoveDestination(SECRET)).turn()
@@ -297,7 +297,7 @@ def test_who_may_only_write_does_not_bring_back_what_was_deleted(way: str) -> No
 @pytest.mark.parametrize("change", ["right", "user"])
 @pytest.mark.parametrize("is_after_failover", [False, True])
 @pytest.mark.parametrize("schedule", [LATER, ENDLESS, CRON, CRON_RUN], ids=["once", "endless", "cron", "cron run"])
-def test_what_is_refused_when_it_is_due_is_a_dead_letter_with_the_reason(
+def test_a_due_message_without_the_right_is_a_dead_letter_with_the_reason(
     schedule: dict[str, Any], is_after_failover: bool, change: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World(frozenset({WRITE}), SECRET)
@@ -324,7 +324,7 @@ def test_what_is_refused_when_it_is_due_is_a_dead_letter_with_the_reason(
     assert (world.count(OPEN), world.count(SECRET)) == (1, 1)
 
 
-def test_what_no_dead_letter_is_kept_of_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_due_message_without_a_dead_letter_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     world = World(frozenset({WRITE}), SECRET)
     world.ann.store("x", destination=SECRET, properties=LATER, persistent=False)
     world.groups["ann"] = ALL
@@ -334,7 +334,7 @@ def test_what_no_dead_letter_is_kept_of_is_in_the_log(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize("is_of_settings", [True, False])
-def test_what_a_bridge_received_to_be_sent_later_needs_the_bridge(is_of_settings: bool) -> None:
+def test_a_scheduled_message_of_a_bridge_needs_the_bridge(is_of_settings: bool) -> None:
     """The bridge itself may begin later than the term."""
     world = World(frozenset(), SECRET)
     connection = Client(world, "ID:bridge", lambda client: world.engine.opened_as(client, BRIDGE))  # type: ignore[arg-type]
@@ -347,7 +347,7 @@ def test_what_a_bridge_received_to_be_sent_later_needs_the_bridge(is_of_settings
 
 
 @pytest.mark.parametrize("is_after_failover", [False, True])
-def test_who_decides_a_branch_needs_the_right_for_all_that_it_reaches(is_after_failover: bool) -> None:
+def test_a_decision_about_a_branch_needs_the_right_for_all_its_destinations(is_after_failover: bool) -> None:
     world = World(frozenset({WRITE}), SECRET)
     world.ann.begin_branch().send("x", SENDS_ON, transaction=XA.key).prepare().turn()
     world.ann.vanish()
@@ -361,7 +361,7 @@ def test_who_decides_a_branch_needs_the_right_for_all_that_it_reaches(is_after_f
 
 
 @pytest.mark.parametrize(("kind", "seconds"), [(ErrorKind.TIMEOUT, 1), (ErrorKind.RESOURCE, 61)])
-def test_what_is_due_waits_until_it_is_known_who_its_user_is(kind: ErrorKind, seconds: int) -> None:
+def test_a_due_message_waits_until_its_user_is_known(kind: ErrorKind, seconds: int) -> None:
     world = World(frozenset({WRITE}), SECRET)
     world.ann.store("x", destination=SECRET, properties=LATER)
     world.access.error = refusal("the directory is asked", kind=kind)
@@ -379,7 +379,7 @@ LIMIT: Final = 12
 
 
 @pytest.mark.parametrize("way", ["scheduled", "moved", "dead letters", "dead letters behind each other", "durable"])
-def test_who_has_the_broker_make_very_many_leaves_room_for_others(way: str) -> None:
+def test_a_user_with_very_many_automatic_destinations_leaves_room_for_others(way: str) -> None:
     world = World(frozenset(), destinations_max=LIMIT)
     names = [f"open.{number}" for number in range(2 * LIMIT)]
     if way == "scheduled":

@@ -119,7 +119,7 @@ def test_a_name_cannot_match_as_a_pattern() -> None:
     assert not may(SHOP, CREATE, QUEUE, "ORDERS.*")
 
 
-def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cached_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rights, "REMEMBERED_MAX", 5)
     checked = Rights([Grant(QUEUE, ">", frozenset({"*"}))])
     for n in range(20):
@@ -184,7 +184,7 @@ def test_lines_have_a_bound_and_what_was_not_told_is_counted(lines: Any) -> None
     assert lines()[DENIED_LINES_MAX] == "denied: 7 more refusals were not logged"
 
 
-def test_what_is_remembered_of_denials_has_a_bound(lines: Any) -> None:
+def test_the_remembered_denials_are_bounded(lines: Any) -> None:
     denials = Denials()
     for number in range(2 * DENIALS_MAX):
         denials.note("peer", f"{SENTENCE}.{number}", DENIED_AGAIN_MS * (1 + number // DENIED_LINES_MAX))

@@ -86,7 +86,7 @@ def test_each_sees_and_removes_his_own(harness: Harness, is_after_failover: bool
     assert ann.sees() == []
 
 
-def test_nobody_is_told_whose_it_is(harness: Harness) -> None:
+def test_the_owner_of_a_scheduled_message_is_not_shown(harness: Harness) -> None:
     ann, reader = Asking(harness, "ann"), harness.user("reader", "ID:r:1")
     reader.subscribe("s", LATER, AckMode.AUTO)
     ann.schedules("x")
@@ -131,7 +131,7 @@ def waiting(ruled: Secured) -> int:
     return ruled.counts["scheduled"]
 
 
-def test_who_may_not_write_there_is_refused(ruled: Secured) -> None:
+def test_a_management_request_without_the_right_to_write_is_refused(ruled: Secured) -> None:
     client = ruled.user("eve", None)
     remove_all(client, TOPIC)
     assert [error.kind for error in client.session.errors] == [ErrorKind.SECURITY]
@@ -157,7 +157,7 @@ def test_by_another_name_nothing_is_done(ruled: Secured, destination: Destinatio
     assert waiting(ruled) == 1
 
 
-def test_who_has_the_right_removes_them(ruled: Secured) -> None:
+def test_a_user_with_the_right_can_remove_them(ruled: Secured) -> None:
     waiting(ruled)
     client = ruled.user("ops", None)
     remove_all(client, TOPIC)

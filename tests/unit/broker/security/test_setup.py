@@ -35,7 +35,7 @@ def read(tmp_path: Path) -> Read:
 # ---- access
 
 
-def test_where_nothing_is_set_up_this_machine_is_served() -> None:
+def test_without_security_this_machine_is_served() -> None:
     answers: list[Principal | ClientError] = []
     for text in (None, "true"):
         access = access_of(load(None, {}, [] if text is None else [f"security.allow_anonymous={text}"]))

@@ -140,7 +140,9 @@ def test_a_user_stores_no_more_than_its_limit(harness: Secured, way: str) -> Non
     [(ORDERS, {"persistent": False}), (PRICES, {}), (TEMPORARY, {})],
     ids=["not persistent", "a topic that nobody keeps", "a temporary queue"],
 )
-def test_what_is_not_stored_is_not_refused(harness: Secured, destination: Destination, fields: dict[str, Any]) -> None:
+def test_messages_that_are_not_stored_are_not_refused(
+    harness: Secured, destination: Destination, fields: dict[str, Any]
+) -> None:
     ann = harness.user("ann", "ID:ann:1")
     harness.turn()
     ann.store(*[BODY] * FIT)
@@ -168,7 +170,7 @@ def expired(harness: Secured, ann: Any) -> None:
 
 
 @pytest.mark.parametrize("gone", [acked, deleted, expired])
-def test_what_is_gone_counts_no_more(harness: Secured, gone: Callable[[Secured, Any], None]) -> None:
+def test_removed_messages_do_not_count(harness: Secured, gone: Callable[[Secured, Any], None]) -> None:
     """Dead letters of what expired count for the user who sent it."""
     ann = harness.user("ann", "ID:ann:1")
     harness.turn()
@@ -194,7 +196,7 @@ def moved(harness: Secured, consumer: Any) -> Destination:
 
 @pytest.mark.parametrize("after_failover", [False, True])
 @pytest.mark.parametrize("way", [dead_letter, moved])
-def test_what_the_broker_holds_already_goes_on_and_counts_for_its_sender(
+def test_stored_messages_that_the_broker_moves_count_for_their_sender(
     harness: Secured, way: Callable[[Secured, Any], Destination], after_failover: bool
 ) -> None:
     ann = harness.user("ann", "ID:ann:1")
@@ -232,7 +234,7 @@ def test_a_repeated_message_waits_while_its_user_has_no_room(harness: Secured) -
 
 
 @pytest.mark.parametrize("end", ["commit", "abort", "vanish"])
-def test_what_is_sent_in_a_transaction_counts_until_its_end(harness: Secured, end: str) -> None:
+def test_messages_sent_in_a_transaction_count_until_its_end(harness: Secured, end: str) -> None:
     ann, beside = harness.user("ann", "ID:ann:1"), harness.user("ann", "ID:ann:2")
     harness.turn()
     ann.begin()
@@ -343,7 +345,7 @@ def test_a_session_without_room_keeps_its_state_and_may_end_what_it_retained(
     assert -500 < used(harness) - limits * LIMIT < 500
 
 
-def test_whatever_is_done_the_count_is_what_the_store_holds(harness: Secured) -> None:
+def test_the_count_equals_the_bytes_in_the_store(harness: Secured) -> None:
     """In any order, by two users, with failovers; a quick model of it is the store in memory, which counts anew."""
     dice = random.Random(SEED)
     clients: list[Any] = []

@@ -91,7 +91,7 @@ def test_its_users_clients_and_operators_hear_of_it(
     }
 
 
-def test_who_comes_later_hears_the_same(harness: Harness) -> None:
+def test_a_later_subscriber_gets_the_same_advisories(harness: Harness) -> None:
     made = harness.temporary(harness.come("ann"))
     assert heard(harness.come("ann")) == [(made.name, "began")]
     assert heard(harness.come("bob")) == []
@@ -99,7 +99,7 @@ def test_who_comes_later_hears_the_same(harness: Harness) -> None:
     assert heard(harness.come("root", ">")) == [(made.name, "began")]
 
 
-def test_who_is_given_its_name_hears_of_it_first_and_of_its_end(harness: Harness) -> None:
+def test_a_client_that_gets_the_name_hears_of_its_creation_first_and_of_its_end(harness: Harness) -> None:
     """Java clients send to no temporary destination of which they have not heard."""
     bob, eve, ann = harness.come("bob"), harness.come("eve"), harness.come("ann")
     bob.subscribe("s", ORDERS, AckMode.AUTO)
@@ -120,7 +120,7 @@ def test_who_is_given_its_name_hears_of_it_first_and_of_its_end(harness: Harness
     assert heard(eve) == []
 
 
-def test_what_is_remembered_of_that_is_bounded_and_ends(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_remembered_names_are_bounded_and_end(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tandemmq.broker.core.advisor, "TOLD_MAX", 2)
     bob, ann = harness.come("bob"), harness.come("ann")
     bob.subscribe("s", ORDERS, AckMode.AUTO)
@@ -159,7 +159,7 @@ def test_everybody_hears_of_all_where_there_are_no_rights(harness: Harness) -> N
         ("TempTopic", {"root", "eve"}),
     ],
 )
-def test_what_names_connections_has_readers_of_its_own(harness: Harness, topic: str, who_may: set[str]) -> None:
+def test_advisories_about_connections_need_their_own_right(harness: Harness, topic: str, who_may: set[str]) -> None:
     for name in ("root", "eve"):
         client = harness.come(name, topic)
         kinds = [error.kind for error in client.session.errors]

@@ -58,7 +58,7 @@ def client(trusted: Authority, certificate: Path | None = None, **changes: objec
     return context
 
 
-async def test_what_is_said_is_said_to_the_one_whose_certificate_it_is(authority: Authority) -> None:
+async def test_the_certificate_identifies_the_broker(authority: Authority) -> None:
     plan = TlsPlan(str(authority.certificate("broker")))
     async with Echo(Tls(plan)) as echo:
         assert await echo.ask(client(authority)) == ("None", "CN=broker,O=Example")
@@ -197,7 +197,7 @@ def test_a_key_with_a_password_is_read_with_it_and_never_asked_for(authority: Au
         make_context(replace(plan, key_password_file=str(word)))
 
 
-def test_what_is_wrong_is_named(authority: Authority, tmp_path: Path) -> None:
+def test_an_invalid_file_is_named(authority: Authority, tmp_path: Path) -> None:
     broker, other = authority.certificate("broker"), authority.certificate("other")
     for plan, text in (
         (TlsPlan(str(tmp_path / "none.pem")), r"none\.pem: no certificate with its key: No such file"),

@@ -46,7 +46,7 @@ def test_a_password_is_known_by_its_hash_and_no_other_is() -> None:
         HASH + "\n",
     ],
 )
-def test_what_is_no_hash_or_costs_too_much_is_refused(text: str) -> None:
+def test_an_invalid_or_too_expensive_hash_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a hash"):
         passwords.read(text)
 
@@ -110,7 +110,7 @@ def test_a_file_keeps_its_mode_when_it_is_written_and_a_new_one_is_private(tmp_p
     assert os.listdir(tmp_path) == ["users"]
 
 
-def test_what_is_wrong_is_not_written(tmp_path: Path) -> None:
+def test_an_invalid_user_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "users"
     path.write_text("a:!:\n")
     with pytest.raises(UsersError):
@@ -170,7 +170,7 @@ def test_users_are_added_changed_listed_and_removed(tmp_path: Path) -> None:
         (("add", "eve", "--no-password", "--certificate", "CN=bob"), 1, "than for bob"),
     ],
 )
-def test_what_cannot_be_meant_changes_nothing(
+def test_an_invalid_command_changes_nothing(
     tmp_path: Path, arguments: tuple[str, ...], code: int, expected: str
 ) -> None:
     path = tmp_path / "users"

@@ -22,7 +22,7 @@ OTHER_DEFAULTS = {
 
 
 @pytest.mark.parametrize("copy", copies(), ids=lambda copy: copy.target.__name__)
-def test_where_a_default_stands_twice_both_are_the_same(copy: SettingsCopy[Any, Any]) -> None:
+def test_defaults_in_two_places_are_equal(copy: SettingsCopy[Any, Any]) -> None:
     usual = {field.name: field.default for field in dataclasses.fields(copy.target)}
     others = {name for target, name in OTHER_DEFAULTS if target == copy.target.__name__}
     keys = copy.section.model_fields
@@ -72,7 +72,7 @@ def test_values_are_copied_by_name_and_unit() -> None:
     assert COPY(Table(), length=9) == Values("a", 1.5, 0.25, 0.25, None, 7, None, math.inf, 9)
 
 
-def test_what_is_computed_must_be_given_and_of_its_type() -> None:
+def test_computed_values_must_be_given_and_of_their_type() -> None:
     with pytest.raises(AssertionError, match="length"):
         COPY(Table())
     with pytest.raises(AssertionError, match="length cannot be 'long'"):
@@ -116,7 +116,7 @@ class WithoutNever:
     ("target", "named"),
     [(Less, "Small.interval"), (More, "More.other"), (Different, "Small.size"), (WithoutNever, "Small.interval")],
 )
-def test_what_has_no_namesake_or_another_type_is_named(target: type[Any], named: str) -> None:
+def test_a_field_without_a_namesake_or_of_another_type_is_named(target: type[Any], named: str) -> None:
     SettingsCopy(Small, Fitting)
     with pytest.raises(SettingsMismatch, match=named):
         SettingsCopy(Small, target)

@@ -53,7 +53,7 @@ def test_a_zookeeper_that_is_not_there_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_what_others_are_told_has_to_lead_back_here(tmp_path: Path) -> None:
+def test_the_advertised_host_name_must_lead_to_this_node(tmp_path: Path) -> None:
     assert doctor(tmp_path)[1]["hostname"][0] == "warn", "loopback is reached by nobody else"
     _, found = doctor(tmp_path, hostname="nowhere.invalid")
     assert found["hostname"][0] == "fail"
@@ -82,7 +82,7 @@ def test_an_address_that_cannot_be_had_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_what_was_chosen_and_is_weak_is_told(tmp_path: Path) -> None:
+def test_weak_settings_are_reported(tmp_path: Path) -> None:
     _, found = doctor(tmp_path, security_token="", replicas=2, sync="quorum_mem")
     assert [found[name][0] for name in ("security_token", "replicas", "sync", "clocks")] == [
         "warn",
@@ -169,7 +169,7 @@ def test_a_master_without_a_quorum_says_who_is_missed() -> None:
     ]
 
 
-def test_who_is_damaged_does_not_count() -> None:
+def test_a_damaged_node_does_not_count() -> None:
     reasons = why_no_master(
         [seen("a"), seen("b", is_whole=False), seen("c", problem="FORK: db-3.log differs from the master's")]
     )
@@ -180,7 +180,7 @@ def test_who_is_damaged_does_not_count() -> None:
     ]
 
 
-def test_who_is_behind_cannot_lead() -> None:
+def test_a_node_that_is_behind_cannot_lead() -> None:
     reasons = why_no_master([seen("a"), seen("b", position=[3, 4, 90]), away("c")])
     assert reasons[0] == "2 of 3 voters are connected and whole: an election should end soon"
     assert "b is behind a, which must lead" in reasons

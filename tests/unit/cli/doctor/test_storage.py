@@ -43,7 +43,7 @@ def ground_over(mine: Path, theirs: Path) -> Iterator[ProbePair]:
 # -- a volume that is shared, and two that are not -----------------------------------------------------------------
 
 
-def test_nothing_speaks_against_a_local_disk_and_nothing_is_left(tmp_path: Path) -> None:
+def test_a_local_disk_has_no_objections_and_no_files_are_left(tmp_path: Path) -> None:
     begun: list[str] = []
     report = examine(str(tmp_path), progress=begun.append)
     bad = [check for check in report.checks if check.finding.verdict is Verdict.FAIL and check.name != "mount: tmpfs"]
@@ -140,14 +140,14 @@ def test_a_second_does_nothing_outside_its_scratch_directory(
     assert os.listdir(tmp_path) == []
 
 
-def test_who_is_no_doctor_is_said_so() -> None:
+def test_a_peer_that_is_no_doctor_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         threading.Thread(target=lambda: stranger.accept()[0].sendall(b"SSH-2.0\n"), daemon=True).start()
         with pytest.raises(NoRemoteProbe, match=r"127.0.0.1"):
             connect("127.0.0.1", stranger.getsockname()[1])
 
 
-def test_nobody_there_is_said_so() -> None:
+def test_a_missing_peer_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     with pytest.raises(NoRemoteProbe, match=f"no process listens at 127.0.0.1:{port}"):

@@ -89,7 +89,7 @@ def test_an_example_becomes_settings_and_all_of_it_is_carried_or_told(path: Path
     or [SHIPPED / "activemq.xml"],
     ids=lambda path: path.stem,
 )
-def test_what_debian_ships_becomes_settings(path: Path, require_service: Any) -> None:
+def test_the_configuration_of_debian_is_converted(path: Path, require_service: Any) -> None:
     require_service(path.exists(), f"no ActiveMQ: {SHIPPED} has no examples")
     raw = path.read_bytes()
     if b"<broker" not in raw:
@@ -303,7 +303,7 @@ def test_a_name_is_closer_than_a_pattern_that_begins_with_it() -> None:
     assert prefetches == {"A.>": 1, "A": 2, ">": None}
 
 
-def test_what_a_plugin_says_of_a_queue_stands_beside_the_closest_policy() -> None:
+def test_a_queue_policy_of_a_plugin_is_placed_beside_the_closest_policy() -> None:
     found = of_broker(
         "<destinationPolicy><policyMap><policyEntries><policyEntry queue='*.&gt;' queuePrefetch='1'/>"
         "<policyEntry queue='*' queuePrefetch='2'/></policyEntries></policyMap></destinationPolicy>"
@@ -457,7 +457,7 @@ def test_rights_add_up_for_a_pattern() -> None:
     ]
 
 
-def test_what_was_closed_stays_closed() -> None:
+def test_denied_access_stays_denied() -> None:
     security = table(converted("directory_rights.xml"))["security"]
     assert (security["users_file"], security["allow_anonymous"]) == ("users", "false")
     assert security["authorization"] == [{"queue": ">"}, {"topic": ">"}], "nobody may do anything"
@@ -485,7 +485,7 @@ def test_passwords_inside_of_addresses_are_not_written_either() -> None:
 # ---- what is not known, and what is not read
 
 
-def test_what_is_not_known_is_named_with_all_in_it() -> None:
+def test_an_unknown_element_is_named_with_its_content() -> None:
     found = of_broker("<gadget size='3'><part>text</part></gadget>", "speed='9'")
     (gadget,) = [note for note in found.notes if note.path == "broker/gadget"]
     assert gadget == Note(1, "broker/gadget", ('size="3"', "<part>", '#text="text"'), "", UNKNOWN)
@@ -574,7 +574,7 @@ def written(tree: Any) -> str:
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(trees(), max_size=4))
-def test_whatever_a_broker_holds_nothing_is_forgotten_and_the_loader_accepts_it(inside: list[Any]) -> None:
+def test_each_element_has_a_result_and_the_loader_accepts_the_settings(inside: list[Any]) -> None:
     raw = f"<broker>{''.join(map(written, inside))}</broker>".encode()
     found = convert(raw, "a.xml", {"a": "1"})
     load_text(found.text, "a.xml")

@@ -57,7 +57,7 @@ def test_an_include_is_an_element_like_any_other(tmp_path: Path) -> None:
         (b" " * (XML_BYTES_MAX + 1), "at most 1mb"),
     ],
 )
-def test_what_is_no_xml_is_refused_with_its_line(raw: bytes, expected: str) -> None:
+def test_invalid_xml_is_refused_with_its_line(raw: bytes, expected: str) -> None:
     with pytest.raises(UnreadableXml) as refused:
         read(raw)
     assert expected in str(refused.value)

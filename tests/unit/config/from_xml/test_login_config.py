@@ -114,7 +114,7 @@ def test_a_directory_is_asked_by_the_same_keys() -> None:
     ],
     ids=["no base", "no directory", "no file", "no module", "no realm"],
 )
-def test_what_was_closed_stays_closed(config: str) -> None:
+def test_denied_access_stays_denied(config: str) -> None:
     found = converted(config)
     assert security(found)["users_file"] == "users", "which is not there, so no broker starts"
     assert found.users == ()
@@ -139,7 +139,7 @@ def test_users_by_certificate_are_asked_for_one() -> None:
         (" " * (BYTES_MAX + 1), "at most 64kb"),
     ],
 )
-def test_what_is_no_login_config_is_refused(text: str, expected: str) -> None:
+def test_an_invalid_login_config_is_refused(text: str, expected: str) -> None:
     with pytest.raises(UnreadableXml) as refused:
         read(text)
     assert expected in str(refused.value)

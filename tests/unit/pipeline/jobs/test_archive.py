@@ -169,7 +169,7 @@ def test_files_that_went_before_their_turn_are_told_and_the_rest_is_added(
     assert run(spark, store, lake).is_clean, "and asked for no more"
 
 
-def test_what_successive_masters_stored_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_messages_of_successive_masters_are_archived_once(spark: SparkSession, tmp_path: Path) -> None:
     """The first crashes with a file half full; the second fences it off, goes on, and reclaims into its archive."""
     directory, lake = tmp_path / "data", tmp_path / "lake"
     directory.mkdir()

@@ -113,8 +113,8 @@ def test_at_a_time_is_what_a_browser_saw(spark: SparkSession, tmp_path: Path) ->
     (total,) = spark.read.parquet(str(out / "totals")).collect()
     assert (total.destination, total.messages) == ("orders", 5)
     answer = json.loads(done.stdout)["findings"]
-    assert "5 messages stood in 1 queues and subscriptions" in answer[0]
-    assert "removes and commits between them are taken as done" in answer[1]
+    assert "5 messages were in 1 queues and subscriptions" in answer[0]
+    assert "removes and commits between them are assumed to be done" in answer[1]
 
 
 def _tick() -> datetime:
@@ -188,9 +188,9 @@ def test_findings_say_how_sure_the_answer_is() -> None:
 
     known = Cut("a", 1, NOON, NOON + timedelta(seconds=2), 7)
     assert output_text(known) == [
-        "At then 3 messages stood in 2 queues and subscriptions, 2.0 KiB.",
-        "the journal shows 2026-11-20 12:00:00.000 before that moment and 2026-11-20 12:00:02.000 behind it; "
-        "7 removes and commits between them are taken as done.",
+        "At then 3 messages were in 2 queues and subscriptions, 2.0 KiB.",
+        "the journal shows 2026-11-20 12:00:00.000 before that moment and 2026-11-20 12:00:02.000 after it; "
+        "7 removes and commits between them are assumed to be done.",
     ]
     assert "no time is shown after that moment" in output_text(Cut("a", None, NOON, None, 0))[1]
     assert "the available journal begins later" in output_text(Cut("a", 28, None, NOON, 0))[1]

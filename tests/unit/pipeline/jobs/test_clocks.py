@@ -57,7 +57,7 @@ def test_times_are_carried_over_the_borders_of_files_and_not_of_stores(frame: Ca
     }
 
 
-def test_what_was_taken_long_before_it_was_written_bounds_nothing(frame: Callable[..., Any]) -> None:
+def test_a_time_long_before_the_write_bounds_no_clock(frame: Callable[..., Any]) -> None:
     records = frame(
         "records",
         row(1, 10, "CLOCK", 10),

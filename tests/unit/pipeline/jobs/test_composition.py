@@ -175,7 +175,7 @@ def test_each_kind_is_told_apart(frame: Callable[..., Any]) -> None:
     assert [(place["file"], place["offset"]) for place in found["same_id"].locations] == [(1, 100), (1, 200)]
 
 
-def test_what_only_looks_stored_twice_is_not_told(frame: Callable[..., Any]) -> None:
+def test_different_messages_that_look_alike_are_not_reported(frame: Callable[..., Any]) -> None:
     messages = frame(
         "messages",
         stored(1, 100),

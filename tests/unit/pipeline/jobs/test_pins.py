@@ -174,7 +174,7 @@ def test_a_directory_of_activemq_is_judged_as_the_broker_judges_it(
 @pytest.mark.prove
 @pytest.mark.proof_only
 @pytest.mark.timeout(600)
-def test_what_a_destination_alone_keeps_is_told_with_what_would_go(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_kept_by_one_destination_alone_are_reported_with_their_size(spark: SparkSession, tmp_path: Path) -> None:
     """The store has two messages of a queue in old files; archived files belong to no destination."""
     directory = tmp_path / "store"
     directory.mkdir()

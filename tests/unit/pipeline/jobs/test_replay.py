@@ -176,7 +176,7 @@ def test_a_dry_run_says_all_and_opens_no_socket(spark: SparkSession, mixed: Path
     assert not (out / STATE).exists()
 
 
-def test_what_parquet_holds_is_sent_where_it_is_wanted(
+def test_messages_from_parquet_are_sent_to_the_chosen_destination(
     spark: SparkSession, pair: tuple[Server, Server], mixed: Path, tmp_path: Path
 ) -> None:
     messages = spark.read.format("tandemmq").options(table="messages", follow="tail").load(str(mixed))

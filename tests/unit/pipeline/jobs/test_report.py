@@ -55,7 +55,7 @@ def hostile() -> Summary:
     )
 
 
-def test_what_clients_named_is_text_on_the_page(hostile: Summary) -> None:
+def test_names_of_clients_are_escaped_on_the_page(hostile: Summary) -> None:
     text = page(hostile, [HOSTILE], MADE)
     elements = Elements(text)
     assert "script" not in elements.tags
@@ -63,7 +63,7 @@ def test_what_clients_named_is_text_on_the_page(hostile: Summary) -> None:
     assert "\x1b" not in text
 
 
-def test_what_clients_named_moves_no_cursor_in_a_terminal(hostile: Summary) -> None:
+def test_names_of_clients_move_no_cursor_in_a_terminal(hostile: Summary) -> None:
     text = "\n".join(summary_lines(hostile.findings, hostile.tables, 120))
     assert "alert(1)" in text
     assert "\x1b" not in text

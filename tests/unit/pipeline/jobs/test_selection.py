@@ -144,7 +144,7 @@ def test_only_what_was_asked_for_is_looked_at(frame: Callable[..., Any]) -> None
     assert set(fates(found)) == {"3", "5"}
 
 
-def test_what_was_acknowledged_is_left_where_only_the_rest_is_wanted(frame: Callable[..., Any]) -> None:
+def test_acknowledged_messages_are_omitted_if_only_the_rest_is_requested(frame: Callable[..., Any]) -> None:
     topic = {"destination_type": "topic", "destination": "news"}
     messages = frame(
         "messages",
@@ -213,7 +213,7 @@ def test_a_subscription_that_is_made_again_waits_for_nothing_that_came_before(fr
     assert fates(found) == {"1": "acknowledged", "2": "send", "3": "acknowledged", "4": "send"}
 
 
-def test_what_a_compaction_moved_is_held_by_those_that_were_there(frame: Callable[..., Any]) -> None:
+def test_a_moved_message_is_held_by_the_subscriptions_of_its_time(frame: Callable[..., Any]) -> None:
     """The record of the subscription was moved behind the message, whose copy stands behind that."""
     news = {"destination_type": "topic", "destination": "news"}
     copy = {"file": 2, "command": "COPY", **news}
@@ -226,7 +226,7 @@ def test_what_a_compaction_moved_is_held_by_those_that_were_there(frame: Callabl
     assert fates(found) == {"1": "send", "2": "acknowledged"}
 
 
-def test_what_a_transaction_stored_is_held_by_those_that_were_there_at_its_commit(frame: Callable[..., Any]) -> None:
+def test_a_message_of_a_transaction_is_held_by_the_subscriptions_at_its_commit(frame: Callable[..., Any]) -> None:
     news = {"destination_type": "topic", "destination": "news"}
     messages = frame("messages", stored(1, 100, transaction="XID:1", **news), stored(2, 110, **news))
     records = frame(

@@ -36,7 +36,7 @@ def test_damage_is_listed_in_its_place_and_a_torn_tail_is_none(batches: Any) -> 
     assert found == [(1, 400, 500, "bad_sum", True), (1, 500, 544, "gap", True), (2, 300, 370, "torn", False)]
 
 
-def test_what_was_checked_is_counted(batches: Any) -> None:
+def test_checked_batches_are_counted(batches: Any) -> None:
     found = checked(batches)
     [row] = found.collect()
     assert dict(zip(found.columns, row, strict=True)) == {
@@ -76,7 +76,7 @@ def flip(path: Path, at: int) -> None:
 
 
 @pytest.mark.service
-def test_what_is_not_as_it_was_handed_over_is_told(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+def test_files_that_differ_from_their_manifests_are_reported(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     """Of four files one has a flipped bit in a message, one behind its end, one has grown, and one is as it was."""
     from tandemmq.pipeline.jobs import verify
 

@@ -87,7 +87,7 @@ def test_a_run_for_ever_adds_what_comes_and_keeps_nothing_of_its_rounds(tmp_path
         assert in_lake(lake, table) == in_journals(store, table)
 
 
-def test_what_a_lake_holds_is_read_whole(tmp_path: Path) -> None:
+def test_the_whole_content_of_a_lake_is_read(tmp_path: Path) -> None:
     write_store(tmp_path / "store", 300)
     lake = str(tmp_path / "lake")
     with LocalSession(tmp_path / "session") as session:

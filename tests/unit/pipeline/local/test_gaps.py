@@ -77,7 +77,7 @@ def test_a_damaged_batch_is_told(run: Callable[..., Summary], store: Path, job: 
     assert UNCERTAIN[job] in told
 
 
-def test_what_is_left_out_is_not_missing(run: Callable[..., Summary], store: Path) -> None:
+def test_files_that_were_excluded_are_not_missing(run: Callable[..., Summary], store: Path) -> None:
     for bounds in ({"first": 3}, {"is_tail_wanted": False}):
         assert run("latency", store, **bounds).is_clean, bounds
     assert run("latency", store / "db-2.log").is_clean
@@ -99,7 +99,7 @@ def test_a_lake_says_what_it_could_not_have(run: Callable[..., Summary], store: 
     assert f"Missing, and not removed by a broker; the lake lacks their content: {store}: db-2.log." in told
 
 
-def test_what_an_archive_has_not_may_be_in_the_store(run: Callable[..., Summary], store: Path) -> None:
+def test_a_file_that_is_not_in_the_archive_may_be_in_the_store(run: Callable[..., Summary], store: Path) -> None:
     Archive(JournalFiles(str(store)), str(store / "data-archive")).remove([1, 3])
     summary = run("latency", store / "data-archive")
     assert summary.is_clean
@@ -108,9 +108,7 @@ def test_what_an_archive_has_not_may_be_in_the_store(run: Callable[..., Summary]
 
 
 @pytest.mark.parametrize("has_own_file", [True, False])
-def test_what_activemq_removed_of_our_journal_is_no_fault(
-    run: Callable[..., Summary], store: Path, has_own_file: bool
-) -> None:
+def test_files_reclaimed_by_activemq_are_no_loss(run: Callable[..., Summary], store: Path, has_own_file: bool) -> None:
     """ActiveMQ continues with a journal that was handed back, and reclaims files that a header names."""
     (store / "db-1.log").unlink()
     newest = max(store.glob("db-?.log"))

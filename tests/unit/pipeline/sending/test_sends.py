@@ -71,7 +71,7 @@ def test_a_body_is_the_same_to_the_byte_and_of_the_same_kind(tmp_path: Path, kin
     assert (again.body, again.body_kind) == (body, kind)
 
 
-def test_what_a_header_says_is_the_same(tmp_path: Path) -> None:
+def test_headers_of_a_sent_message_are_unchanged(tmp_path: Path) -> None:
     message = Message(
         Destination(DestinationKind.TOPIC, "news:of\\today"),
         "ID:p:1:1:1",
@@ -140,7 +140,7 @@ def test_a_map_is_the_same_type_by_type(tmp_path: Path, entries: dict[str, Any])
         Message(QUEUE, "ID:p:1:1:1", encode_properties({"both": ["a\0b", 1, "c"]}), BodyKind.MAP),
     ],
 )
-def test_what_stomp_cannot_say_is_not_sent(tmp_path: Path, message: Message) -> None:
+def test_a_message_that_stomp_cannot_express_is_not_sent(tmp_path: Path, message: Message) -> None:
     with pytest.raises(Unsendable):
         sent_again(tmp_path / "a", message)
 
@@ -159,7 +159,7 @@ def test_destinations_are_named_as_operators_name_them(text: str, kind: Destinat
 
 
 @pytest.mark.parametrize("text", ["", "queue://", "/temp-queue/a", "ftp://a", "/orders"])
-def test_what_names_no_destination_is_told(text: str) -> None:
+def test_a_message_without_a_destination_is_reported(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         destination_of(text)
 

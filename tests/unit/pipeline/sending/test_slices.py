@@ -99,7 +99,7 @@ def test_a_killed_sender_is_gone_on_from_though_consumers_were_quick(broker: Ser
     assert sorted(number for number, _ in found) == sorted(each["message_id"] for each in rows)
 
 
-def test_what_the_broker_refuses_is_told_and_stops_nothing_else(broker: Server, prepared: Prepared) -> None:
+def test_a_refused_message_is_reported_and_the_others_are_sent(broker: Server, prepared: Prepared) -> None:
     rows = [row(number, "slices.refused") for number in range(1, 11)]
     rows[3]["properties"] = [("long", "x" * 20_000)]  # longer than a line of a header may be
     rows[6]["body_kind"] = "object"

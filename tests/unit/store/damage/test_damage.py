@@ -115,7 +115,7 @@ def some_messages(count: int) -> tuple[bytes, list[str]]:
     return bytes(encode_batch(payloads)[0]), ids
 
 
-def test_whatever_byte_is_wrong_the_stored_messages_of_a_batch_are_named() -> None:
+def test_the_messages_of_a_batch_with_any_damaged_byte_are_named() -> None:
     batch, ids = some_messages(4)
     for at in range(len(batch) - 5):
         for bit in range(8):
@@ -198,7 +198,7 @@ def test_an_index_that_saw_only_a_fence_misses_nothing(tmp_path: Path) -> None:
     assert bodies(tmp_path, broker="b") == []
 
 
-def test_what_is_left_of_nothing_is_served_where_that_was_declared(tmp_path: Path) -> None:
+def test_a_lost_journal_begins_empty_if_the_loss_was_declared(tmp_path: Path) -> None:
     three_files(tmp_path)
     bodies(tmp_path, broker="b")
     for path in tmp_path.glob("db-*.log"):

@@ -207,7 +207,7 @@ def test_the_second_header_counts_where_the_first_is_torn(tmp_path: Path) -> Non
         (header(True) * 2 + bytes(4096), "page 0 is free"),
     ],
 )
-def test_what_is_no_index_is_named(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_an_invalid_index_is_named(tmp_path: Path, content: bytes, reason: str) -> None:
     (tmp_path / "db.data").write_bytes(content)
     with pytest.raises(KahaIndexDamaged, match=reason):
         read_index(str(tmp_path))
@@ -333,7 +333,7 @@ def test_a_window_keeps_its_newest_part_and_begins_at_a_multiple_of_64() -> None
     assert decode_audit(encode_audit(AuditImage(2048, 4, {"p": (1003, 0b101)}))).windows["p"] == (960, 0b101 << 43)
 
 
-def test_whatever_is_written_reads_the_same() -> None:
+def test_a_written_index_is_read_unchanged() -> None:
     print(f"TANDEMMQ_SEED={SEED}")
     chance = random.Random(SEED)
     for _ in range(50):

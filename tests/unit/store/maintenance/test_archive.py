@@ -138,7 +138,7 @@ def test_files_are_moved_and_the_directory_is_made(journal: Path, disk_of: Calla
     assert archive.problem is None
 
 
-def test_nothing_in_the_archive_is_overwritten(journal: Path, disk_of: Callable[[Any], Any]) -> None:
+def test_no_file_in_the_archive_is_overwritten(journal: Path, disk_of: Callable[[Any], Any]) -> None:
     kept = journal / "data-archive"
     kept.mkdir()
     (kept / "db-1.log").write_bytes(b"of another life")
@@ -257,7 +257,9 @@ def test_a_file_that_cannot_be_read_is_archived_without_a_manifest(
     assert "without a manifest" in caplog.text
 
 
-def test_what_cannot_be_moved_waits_with_all_that_follows_it(journal: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_cannot_be_moved_waits_with_all_that_follow(
+    journal: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """An acknowledgement must not be gone while the message that it killed is still there."""
     blocked = journal.parent / "archive"
     blocked.write_text("a file where the directory should be")

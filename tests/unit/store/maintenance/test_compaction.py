@@ -129,7 +129,7 @@ def test_it_runs_by_itself_under_load_and_keeps_the_order(directory: str) -> Non
     term.close()
 
 
-def test_who_remembers_a_message_at_its_old_place_can_still_remove_it(directory: str) -> None:
+def test_a_removal_by_the_old_place_of_a_moved_message_succeeds(directory: str) -> None:
     with Term(directory, settings=SETTINGS) as term:
         kept = fill_sparsely(term, 10)
         compact(term)

@@ -79,7 +79,7 @@ def test_damage_is_measured_and_what_stands_behind_it_counts() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"nothing of a journal" * 10, bytes(100), journal([b"\0\xff\xff"])])
-def test_what_is_no_journal_is_described_all_the_same(content: bytes) -> None:
+def test_a_file_that_is_no_journal_is_described_too(content: bytes) -> None:
     manifest = described(content)
     assert (manifest.bytes, manifest.header) == (len(content), None)
     assert decode_manifest(encode_manifest(manifest)) == manifest
@@ -92,7 +92,7 @@ def test_a_pause_is_offered_for_each_chunk() -> None:
     assert len(pauses) >= 2 * (len(content) // CHUNK_BYTES)
 
 
-def test_what_was_written_is_read_again_and_fields_of_a_later_version_are_no_matter() -> None:
+def test_a_manifest_is_read_again_and_later_fields_are_ignored() -> None:
     manifest = described(journal([encode_header(HEADER)], [add(1, 7)]), end=1_000, openwire=11)
     written = encode_manifest(manifest)
     assert decode_manifest(written) == manifest
@@ -101,7 +101,7 @@ def test_what_was_written_is_read_again_and_fields_of_a_later_version_are_no_mat
     assert decode_manifest(json.dumps({**body, "new": [1]}).encode()) == manifest
 
 
-def test_what_is_not_a_manifest_is_not_taken_for_one() -> None:
+def test_other_json_is_no_manifest() -> None:
     body = json.loads(encode_manifest(described(journal([add(1, 7)]))))
     bad: list[bytes] = [b"", b"{", b"[]", b"null", b"\xff", json.dumps({**body, "format": 2}).encode()]
     bad += [

@@ -82,7 +82,7 @@ def test_a_file_stays_as_long_as_what_its_records_killed_can_come_back() -> None
     assert reclaimable(files, set(), nobody, 9) == (1, 2, 3, 4), "oldest first: what is pinned goes before"
 
 
-def test_what_fenced_off_an_epoch_goes_behind_every_file_before_it() -> None:
+def test_the_fence_of_an_epoch_is_removed_after_all_files_before_it() -> None:
     files = {1: holding(live=1), 2: holding(), 3: holding(), 4: holding()}
     assert reclaimable(files, set(), {3}.__contains__, 9) == (2, 4)
     files[1].live = 0

@@ -105,7 +105,7 @@ def test_the_open_file_is_left_alone(virtual: VirtualTime, files: JournalFiles) 
 
 
 @pytest.mark.parametrize("is_mended", [True, False])
-def test_what_was_written_counts_when_it_verifies(
+def test_a_written_batch_counts_as_repaired_if_it_verifies(
     virtual: VirtualTime, files: JournalFiles, is_mended: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal = Mending(files)
@@ -132,7 +132,7 @@ class Disk:
         return os.pread(fd, length, offset)
 
 
-def test_what_another_file_had_is_not_told(virtual: VirtualTime, files: JournalFiles) -> None:
+def test_damage_of_another_file_is_not_reported(virtual: VirtualTime, files: JournalFiles) -> None:
     good = rot(files, 1, 3_000)
     replaced: list[str] = []
 

@@ -55,7 +55,7 @@ def test_each_file_is_gone_for_good_before_the_next(master: Master, tmp_path: Pa
     assert master.disk.steps == [f"{step}" for file in (7, 8, 9) for step in (f"remove {file}", "sync names")]
 
 
-def test_who_was_told_to_stop_removes_nothing_more(master: Master, tmp_path: Path) -> None:
+def test_a_halted_store_removes_no_more_files(master: Master, tmp_path: Path) -> None:
     make(tmp_path, (7, 8))
     master.store.halt()
     master.store._storage._upkeep._unlink((7, 8))

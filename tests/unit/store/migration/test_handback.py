@@ -146,7 +146,7 @@ def test_a_dry_run_says_it_and_does_nothing(spoilt: Path, tmp_path: Path) -> Non
     assert {path: path.read_bytes() for path in spoilt.rglob("*") if path.is_file()} == before
 
 
-def test_what_is_set_aside_stays(spoilt: Path, tmp_path: Path) -> None:
+def test_a_renamed_index_stays(spoilt: Path, tmp_path: Path) -> None:
     (spoilt / "db.data").write_bytes(b"an index of ActiveMQ's that says something else")
     (spoilt / "db.redo").write_bytes(b"redo")
     before = {file: (spoilt / f"db-{file}.log").read_bytes() for file in (2, 3)}
@@ -167,7 +167,7 @@ def test_what_is_set_aside_stays(spoilt: Path, tmp_path: Path) -> None:
     assert [content_after_end(files, file, end) for file, end in ends.items()] == [None] * len(ends)
 
 
-def test_what_came_after_a_handback_is_handed_back_anew(spoilt: Path, tmp_path: Path) -> None:
+def test_records_after_a_handback_are_handed_back_again(spoilt: Path, tmp_path: Path) -> None:
     assert hand_back(str(spoilt), str(tmp_path / "work")).is_ready
     with Term(str(spoilt), "c", settings=TINY_FILES) as term:
         term.add_durably(1)

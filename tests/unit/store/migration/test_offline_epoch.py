@@ -48,7 +48,7 @@ def epoch(tmp_path: Path, disk: NotingDisk, proof: list[bool]) -> Iterator[Calla
         each.close()
 
 
-def test_what_is_flushed_is_synced_and_then_looked_at(epoch: Callable[[], OfflineEpoch], disk: NotingDisk) -> None:
+def test_flushed_records_are_synced_and_then_fence_checked(epoch: Callable[[], OfflineEpoch], disk: NotingDisk) -> None:
     made = epoch()
     made.write([PAYLOAD])
     disk.steps.clear()
@@ -64,7 +64,7 @@ def test_the_header_of_an_epoch_is_synced_and_then_looked_at(
     assert disk.steps[first - 1 : first + 2] == ["write 1", "sync 1", "look for 2"]
 
 
-def test_what_meets_a_successor_was_not_flushed(epoch: Callable[[], OfflineEpoch], tmp_path: Path) -> None:
+def test_records_after_a_successors_fence_are_not_flushed(epoch: Callable[[], OfflineEpoch], tmp_path: Path) -> None:
     made = epoch()
     publish_next(str(tmp_path / "data"))
     made.write([PAYLOAD])
@@ -72,7 +72,7 @@ def test_what_meets_a_successor_was_not_flushed(epoch: Callable[[], OfflineEpoch
         made.flush()
 
 
-def test_who_lost_the_lock_writes_nothing(
+def test_a_process_without_the_lock_writes_nothing(
     epoch: Callable[[], OfflineEpoch], proof: list[bool], disk: NotingDisk
 ) -> None:
     made = epoch()
@@ -86,7 +86,9 @@ def test_who_lost_the_lock_writes_nothing(
     assert disk.steps == []
 
 
-def test_who_has_no_proof_begins_no_epoch(epoch: Callable[[], OfflineEpoch], proof: list[bool], tmp_path: Path) -> None:
+def test_a_process_without_a_proof_begins_no_epoch(
+    epoch: Callable[[], OfflineEpoch], proof: list[bool], tmp_path: Path
+) -> None:
     proof.append(False)
     with pytest.raises(NoProof):
         epoch()

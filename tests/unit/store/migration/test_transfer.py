@@ -145,7 +145,7 @@ def test_an_import_that_was_cut_off_is_completed(source: Path, tmp_path: Path) -
     assert check(str(part)).is_clean
 
 
-def test_what_was_in_the_target_stays_and_comes_first(source: Path, tmp_path: Path) -> None:
+def test_messages_in_the_target_stay_and_come_first(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
     with Term(str(target), "b") as term:
@@ -373,7 +373,7 @@ def test_a_dry_run_reports_all_damage(source: Path) -> None:
 
 
 # proves: contents-are-compared
-def test_what_rots_after_the_journal_was_read_is_not_carried_over(source: Path) -> None:
+def test_a_message_damaged_after_the_read_is_not_transferred(source: Path) -> None:
     with held(source) as contents:
         (path,) = [path for path in source.glob("db-*.log") if b"ID:x:1:1:1" in path.read_bytes()]
         path.write_bytes(path.read_bytes().replace("Grüße".encode(), "GRüße".encode()))

@@ -168,7 +168,7 @@ def test_a_copy_for_another_destination_shares_the_frame(monkeypatch: pytest.Mon
     assert fields_of(letter) == fields_of(altered(own, destination=DEAD, properties_added={"cause": "x"}))
 
 
-def test_what_is_held_already_counts_as_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_of_a_message_counted_before_shares_no_body(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records_altered, "SHARED_BYTES_MIN", 0)
     message = open_message(FRAMES[MESSAGES[0]])
     message.holders = 1
@@ -239,7 +239,7 @@ def test_a_body_that_cannot_be_read_is_copied() -> None:
     assert content in copy.raw
 
 
-def test_what_a_frame_has_no_room_for_is_refused() -> None:
+def test_a_value_that_does_not_fit_into_a_frame_is_refused() -> None:
     message = open_message(FRAMES[MESSAGES[0]])
 
     with pytest.raises(Unencodable):
@@ -348,7 +348,7 @@ def strange_frames(draw: st.DrawFn) -> bytes:
 
 
 @given(strange_frames(), st.sampled_from(sorted(WAYS)))
-def test_whatever_a_frame_says_each_copy_can_be_made_and_stored(frame: bytes, way: str) -> None:
+def test_each_copy_of_any_frame_can_be_made_and_stored(frame: bytes, way: str) -> None:
     message = open_message(frame)
     before = fields_of(message)
 

@@ -127,7 +127,7 @@ def whose(connection_id: str) -> str | None:
     return {"a": "ann", "b": "bob", "m": "mallory", "ö": "önn"}.get(connection_id.removeprefix("ID:")[0])
 
 
-def test_nothing_is_above_the_newest() -> None:
+def test_the_newest_number_has_no_higher_one() -> None:
     audit = ProducerAudit(10, 2)
     audit.note("a:5")
     assert [audit.is_newest("a", sequence) for sequence in (4, 5, 6)] == [False, True, True]
@@ -140,7 +140,7 @@ def audit_of_users(producers_max: int) -> ProducerAudit:
 
 
 @pytest.mark.parametrize("is_numbered", [False, True])
-def test_nobody_pushes_out_the_producers_of_who_has_fewer(is_numbered: bool) -> None:
+def test_a_user_cannot_displace_producers_of_a_user_with_fewer(is_numbered: bool) -> None:
     audit = audit_of_users(8)
     hers = [*(f"ID:a-1:1:{number}:1" for number in range(2)), client_message_id("shop", 1, "ann")]
     for id in hers:
@@ -173,7 +173,7 @@ def test_a_user_has_one_part_by_whatever_protocol_he_comes() -> None:
     assert list(audit.image().windows) == ["ID:ö-1:1:1", "ID:ö-1:1:2", "ID:a-1:1:1", "ID:b-1:1:1"]
 
 
-def test_whose_they_are_is_asked_again_when_more_is_known() -> None:
+def test_the_user_of_a_producer_is_determined_again_later() -> None:
     """A replay may meet a message before it learns whose its connection is."""
     audit = audit_of_users(3)
     audit.user_of = lambda connection_id: None

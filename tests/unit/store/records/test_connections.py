@@ -105,7 +105,7 @@ def test_clients_that_only_connect_still_cause_checkpoints(tmp_path: Path) -> No
         term.wait(lambda: JournalFiles(str(tmp_path)).list()[0] > 1)
 
 
-def test_who_has_many_forgets_his_own_first() -> None:
+def test_a_user_with_many_connections_loses_its_own_first() -> None:
     known = ConnectionUsers(limit=6)
     known.know([("a1", "ann"), ("b1", "bob"), ("a2", "ann")])
     known.know((f"m{number}", "mallory") for number in range(100))
@@ -181,7 +181,7 @@ def test_an_index_of_before_it_was_kept_is_not_believed(directory: str, monkeypa
     assert users(directory, "old") == USERS
 
 
-def test_what_names_no_user_is_written_as_a_version_without_users_reads_it() -> None:
+def test_entries_without_a_user_have_the_form_of_a_former_version() -> None:
     record = keys.OwnerRecord(T, "c", "d", 1, 0, 0, 1, keys.Terms(None, False))
     assert keys.owner_value(record).endswith(b"[null,false,null]]")
     assert keys.owner_of(keys.numbered(keys.OWNER, 1), keys.owner_value(record))[1] == record
@@ -203,7 +203,7 @@ def test_it_is_shown(directory: str) -> None:
     assert all(each.moved_from is None for each in seen)
 
 
-def test_what_is_no_name_is_no_user() -> None:
+def test_an_invalid_name_is_no_user() -> None:
     record = encode_subscription(T, "c", "d")
     assert user_in(with_user_hint(record, "ann")) == "ann"
     assert decode(with_user_hint(record, "ann")) == decode(record)

@@ -52,7 +52,7 @@ def test_a_header_behind_an_end_does_not_exist() -> None:
 
 
 @pytest.mark.parametrize(("file", "is_first"), [(1, True), (2, False), (3, True), (4, True), (5, True)])
-def test_what_fenced_off_an_epoch_or_may_have_is_known(file: int, is_first: bool) -> None:
+def test_the_possible_fences_of_epochs_are_known(file: int, is_first: bool) -> None:
     """File 3 has no header and ends at 0: a promotion failed there. File 5, the last one, belongs to no epoch yet."""
     headers = {1: header(1, {}), 2: header(1, {1: 10}, reason="rotation"), 4: header(3, {2: 20, 3: 0})}
     assert epoch_history({**headers, 5: header(4, {4: 30})}, 5).first_of_epoch(file) is is_first
@@ -72,7 +72,7 @@ STORES = tuple(f"{number:032x}" for number in (0xA1, 0xB2, 0xC3))
 SET = SetHeader("00" * 16, STORES, dict(zip(STORES, ("b1", "b2", "b3"), strict=True)), ((0, 3, 1042), (4, 9, 88123)))
 
 
-def test_what_a_header_says_of_a_set_is_read_as_it_was_written() -> None:
+def test_the_set_in_a_header_is_read_as_written() -> None:
     written = replace(header(12, {9: 88123}), set=SET)
     assert decode_header(encode_header(written)) == written
     assert header_body(written)["set"] == {
@@ -116,7 +116,7 @@ def test_of_a_long_lineage_the_newest_ends_are_kept() -> None:
         {"lineage": [[number, number, 1] for number in range(LINEAGE_MAX + 1)]},
     ],
 )
-def test_what_no_set_can_be_is_no_header(wrong: dict[str, object]) -> None:
+def test_an_impossible_set_is_no_header(wrong: dict[str, object]) -> None:
     body = header_body(replace(header(12, {}), set=SET))
     payload = encode_trace(MARK + json.dumps(body | {"set": body["set"] | wrong}))
     assert decode_header(encode_trace(MARK + json.dumps(body))) is not None

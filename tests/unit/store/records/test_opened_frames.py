@@ -45,7 +45,7 @@ def fields_of(message: Message) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_what_is_opened_reads_as_what_is_decoded(name: str) -> None:
+def test_an_opened_message_equals_a_decoded_one(name: str) -> None:
     frame = FRAMES[name]
 
     opened = open_message(frame)
@@ -81,7 +81,7 @@ def test_a_message_without_a_producer_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_what_is_accepted_differs_in_what_a_broker_sets(name: str) -> None:
+def test_an_accepted_message_differs_only_in_fields_of_the_broker(name: str) -> None:
     frame = FRAMES[name]
     before = decode_message(frame)
 

@@ -434,7 +434,7 @@ def test_acknowledgements_come_back(ack: MessageAck) -> None:
 
 @pytest.mark.parametrize("ack", [None, b"", b"given"])
 @pytest.mark.parametrize("transaction", [None, LocalTransactionId("ID:a", 1), XaTransactionId(7, b"g", b"b")])
-def test_what_a_branch_acknowledged_has_a_frame_that_activemq_can_read(transaction: Any, ack: bytes | None) -> None:
+def test_acknowledgements_of_a_branch_have_a_frame_that_activemq_can_read(transaction: Any, ack: bytes | None) -> None:
     destination = Destination(DestinationKind.QUEUE, "q")
     found = decode(encode_remove(destination, "ID:x:1:1:1", transaction, None, ack))
     assert isinstance(found, RemoveMessage)

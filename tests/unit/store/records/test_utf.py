@@ -98,7 +98,7 @@ def test_no_piece_of_a_long_text_is_long() -> None:
         assert max(map(len, pieces)) <= PIECE
 
 
-def test_what_is_made_of_a_long_text_is_in_memory_once() -> None:
+def test_the_conversion_of_a_long_text_is_in_memory_once() -> None:
     """The pieces are not in memory beside the whole."""
     content = utf.encode_modified(FACE) * 200_000
     body = FACE.encode() * 200_000
@@ -132,7 +132,7 @@ def test_a_text_is_quickly_written_unless_it_is_long_or_of_characters_beyond_fff
 @pytest.mark.parametrize(
     "data", [utf.encode_modified(FACE) * 5_000, "gr\u00fcn".encode() * 100_000], ids=["faces", "long"]
 )
-def test_what_is_quick_is_read_and_written_without_a_rest(data: bytes) -> None:
+def test_a_quick_text_is_converted_without_a_pause(data: bytes) -> None:
     """On the event loop a rest lets threads go first, each for as long as its compiled code takes. Compiled, nothing
     is seen here."""
     called: list[object] = []

@@ -245,7 +245,7 @@ class HangsBeforeItsLink:
         return os.listdir(path)
 
 
-def test_who_lost_the_lock_before_its_fence_does_not_depose_the_rightful_master(directory: str) -> None:
+def test_a_broker_that_lost_the_lock_before_its_fence_does_not_depose_the_master(directory: str) -> None:
     proofs = [True]
     rightful = Term(directory, "a", SMALL_FILES)
     rightful.add_durably(2)
@@ -259,7 +259,7 @@ def test_who_lost_the_lock_before_its_fence_does_not_depose_the_rightful_master(
     rightful.close()
 
 
-def test_who_loses_the_lock_after_its_fence_goes_on_until_its_first_look(directory: str) -> None:
+def test_a_broker_that_loses_the_lock_after_its_fence_continues_until_its_first_fence_check(directory: str) -> None:
     """After the link the holder of the lock does not matter: the fenced-off master is deposed, and one broker must
     follow."""
     first = Term(directory, "a", SMALL_FILES)

@@ -49,7 +49,7 @@ def added(term: Term, body: bytes) -> AddMessage:
 
 
 @pytest.mark.parametrize("is_standby", [False, True], ids=["a start that is refused", "a standby that follows"])
-def test_what_is_committed_while_its_file_is_away_is_there_when_the_file_is_back(
+def test_messages_committed_while_a_file_is_away_are_there_afterwards(
     directory: str, tmp_path: Path, is_standby: bool
 ) -> None:
     other = Q._replace(name="other")

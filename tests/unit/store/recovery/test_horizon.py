@@ -217,7 +217,7 @@ def given_up(tmp_path: Path) -> tuple[str, tuple[int, int], list[int]]:
 GivenUp = tuple[str, tuple[int, int], list[int]]
 
 
-def test_what_was_given_up_is_removed_oldest_first_each_for_good(given_up: GivenUp) -> None:
+def test_files_that_were_given_up_are_removed_oldest_first_and_durably(given_up: GivenUp) -> None:
     directory, end, gone = given_up
     disk = NotingDisk()
     follower = standby(directory, end, disk=cast(Disk, disk))
@@ -236,7 +236,7 @@ def test_what_was_given_up_is_removed_oldest_first_each_for_good(given_up: Given
     assert check(directory).is_clean
 
 
-def test_what_was_given_up_goes_though_nothing_more_comes(given_up: GivenUp) -> None:
+def test_files_that_were_given_up_are_removed_without_further_records(given_up: GivenUp) -> None:
     """A header and the mark of what is given up change no message, yet the index has to go beyond them."""
     directory, end, gone = given_up
     follower = standby(directory, end, replace(SETTINGS, checkpoint_interval=0.0))
@@ -251,7 +251,7 @@ def test_what_was_given_up_goes_though_nothing_more_comes(given_up: GivenUp) -> 
     follower.close()
 
 
-def test_what_the_index_still_needs_stays(given_up: GivenUp) -> None:
+def test_files_that_the_index_needs_stay(given_up: GivenUp) -> None:
     """After a crash it is read again from there on."""
     directory, end, gone = given_up
     found = JournalFiles(directory)
@@ -269,7 +269,7 @@ def test_what_the_index_still_needs_stays(given_up: GivenUp) -> None:
 
 
 @pytest.mark.parametrize("is_halted", [True, False], ids=["halted", "without a horizon"])
-def test_who_is_halted_or_has_no_horizon_removes_nothing(given_up: GivenUp, is_halted: bool) -> None:
+def test_a_halted_standby_or_one_without_a_horizon_removes_nothing(given_up: GivenUp, is_halted: bool) -> None:
     directory, end, gone = given_up
     follower = standby(directory, end if is_halted else None)
     follower.follow()

@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.fence, pytest.mark.promise("one-master-counts")]
 
 
 @pytest.mark.parametrize("sleeps_again", [False, True])
-def test_who_sleeps_between_fence_and_header_is_deposed_and_spoils_nothing(
+def test_a_broker_suspended_between_fence_and_header_is_deposed_without_damage(
     directory: str, sleeps_again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Term(directory, "a")
@@ -235,7 +235,7 @@ class SleepingDisk:
         os.link(source, target)
 
 
-def test_who_sleeps_before_its_link_and_finds_the_name_free_again_is_deposed_at_once(directory: str) -> None:
+def test_a_broker_suspended_before_its_link_of_a_free_name_is_deposed_at_once(directory: str) -> None:
     """Other brokers fenced, wrote further files and reclaimed the first: the link succeeds, but fences off no
     broker."""
     first = Term(directory, "a")
@@ -256,7 +256,7 @@ def test_who_sleeps_before_its_link_and_finds_the_name_free_again_is_deposed_at_
         third.add_durably(1)
 
 
-def test_who_sleeps_after_its_fence_until_that_is_gone_is_deposed(directory: str) -> None:
+def test_a_broker_suspended_until_its_fence_is_gone_is_deposed(directory: str) -> None:
     """A successor fenced, went on, and reclaimed all up to its own first file: the name after ours is free again."""
     first = Term(directory, "a")
     first.crash()
@@ -274,7 +274,7 @@ def test_who_sleeps_after_its_fence_until_that_is_gone_is_deposed(directory: str
     Term(directory, "c").close()
 
 
-def test_what_looks_like_damage_to_one_who_was_deposed_is_its_successors_work(tmp_path: Path) -> None:
+def test_apparent_damage_for_a_deposed_broker_is_the_work_of_its_successor(tmp_path: Path) -> None:
     first = Term(str(tmp_path), "a")
     first.add_durably(10)
     first.add_durably(10)
@@ -332,7 +332,7 @@ def test_an_epoch_that_only_an_index_remembers_is_not_given_again(tmp_path: Path
         assert third.store.epoch == 51
 
 
-def test_what_a_promotion_has_to_say_may_take_more_files_whose_ends_are_named(directory: str) -> None:
+def test_a_promotion_with_long_records_may_take_more_files(directory: str) -> None:
     first = Term(directory, "a")
     first.add_durably(5)
     first.crash()

@@ -69,7 +69,7 @@ class WatchedDisk:
 
 
 @pytest.mark.parametrize("fences", [0, 1, 3])
-def test_what_a_promotion_counts_was_synced_before_and_after_it_was_read(directory: str, fences: int) -> None:
+def test_records_that_a_promotion_counts_are_synced_before_and_after_the_read(directory: str, fences: int) -> None:
     """Late writes of a deposed master count now, also if the last file is a fence without a header. A checkpoint may
     come in the middle of the reading, and a page whose sync failed is only in a host's memory."""
     first = Term(directory, "a")

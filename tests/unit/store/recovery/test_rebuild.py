@@ -71,7 +71,7 @@ def test_a_damaged_journal_is_not_made_into_an_index(unchecked: str) -> None:
     assert sorted(path for path in Path(unchecked).rglob("*") if path.is_file()) == before
 
 
-def test_what_a_crashed_rebuild_left_is_in_nobodys_way(directory: str) -> None:
+def test_the_rest_of_a_crashed_rebuild_is_ignored(directory: str) -> None:
     with Term(directory, settings=STILL) as term:
         term.add_durably(5)
     left = Path(directory, "index/.rebuild/a")

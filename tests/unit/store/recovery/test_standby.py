@@ -177,7 +177,7 @@ class Meanwhile:
 
 # proves: gone-on-may-name-the-end
 @pytest.mark.parametrize("times", [1, 2, 3, 4, 5])
-def test_what_a_header_cuts_off_that_comes_while_a_standby_reads_is_not_read(directory: str, times: int) -> None:
+def test_records_cut_off_by_a_header_during_the_read_are_not_read(directory: str, times: int) -> None:
     """The standby has seen the fence without the header, and sees the header before it reads the file before."""
     zombie = Term(directory, "a", replace(SMALL, fence_check_interval=3600.0))
     zombie.add_durably(2)

@@ -137,7 +137,7 @@ def test_a_new_master_may_end_before_it_wrote_that_checkpoint(
         assert again.bodies() == expected == [operation.message.body for operation in kept[30:]]
 
 
-def test_what_a_standby_holds_does_not_grow_with_what_went_by(directory: str) -> None:
+def test_the_memory_of_a_standby_does_not_grow_with_removed_messages(directory: str) -> None:
     settings = StoreSettings(
         journal_max_file_length=64 * KIB, checkpoint_records=50, cleanup_interval=0.0, fence_check_interval=0.01
     )

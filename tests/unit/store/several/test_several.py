@@ -175,7 +175,7 @@ def test_a_promotion_that_dies_between_the_fences_of_two_stores_harms_no_promise
 # ---- filters change
 
 
-def test_what_a_store_holds_stays_there_until_it_is_gone(directory: str) -> None:
+def test_a_destination_stays_in_its_store_until_the_store_has_none_of_it(directory: str) -> None:
     with SeveralTerm(directory, TWO) as one:
         added = one.add_durably(5, A)
     narrower = [FilteredStore(queue="A.one"), *TWO]

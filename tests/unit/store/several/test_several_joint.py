@@ -44,7 +44,7 @@ def test_a_transaction_over_two_stores_is_visible_in_both_in_its_order(directory
         assert again.bodies(B) == []
 
 
-def test_what_is_prepared_for_a_topic_without_subscriptions_waits_in_the_store_of_the_topic(directory: str) -> None:
+def test_a_prepared_message_for_a_topic_without_subscriptions_waits_in_the_topics_store(directory: str) -> None:
     entries = [FilteredStore(topic="T.>", settings=SMALL), *TWO]
     identity = XaTransactionId(1, b"g", b"b")
     with SeveralTerm(directory, entries) as term:

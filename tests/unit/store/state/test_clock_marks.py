@@ -95,7 +95,7 @@ def test_the_first_batch_of_every_file_begins_with_one(directory: str, threads: 
         assert not any(time_of(seen) for batch in others for seen in batch)
 
 
-def test_nothing_is_written_to_show_the_time(directory: str, threads: ManualThreads) -> None:
+def test_an_idle_broker_writes_no_clock_marks(directory: str, threads: ManualThreads) -> None:
     """A quiet broker's checkpoints leave the journal as it is (AMQ-3833)."""
     term = begun(directory, threads)
     term.add_durably(1)
@@ -109,7 +109,7 @@ def test_nothing_is_written_to_show_the_time(directory: str, threads: ManualThre
     assert times(directory) == [0]
 
 
-def test_what_the_store_writes_for_itself_has_no_mark(directory: str, threads: ManualThreads) -> None:
+def test_records_of_the_store_itself_have_no_clock_mark(directory: str, threads: ManualThreads) -> None:
     term = begun(directory, threads)
     for _ in range(4):
         term.take(term.add_durably(30, body=b"x" * 2000)[1:])

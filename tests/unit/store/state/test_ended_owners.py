@@ -440,7 +440,7 @@ def test_a_promotion_comes_in_the_middle_of_it(directory: str, monkeypatch: pyte
     assert ended_in(f"{directory}/index/b") == {"ended": 0, "messages": 0}
 
 
-def test_what_the_checker_says_of_an_index_that_counts_what_is_not_left(tmp_path: Path, never: None) -> None:
+def test_the_check_reports_an_index_that_counts_removed_messages(tmp_path: Path, never: None) -> None:
     directory = str(tmp_path)
     term = filled(directory)
     remove_queue(term)

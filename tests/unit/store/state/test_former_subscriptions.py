@@ -23,9 +23,7 @@ OLD_RECORD, ORIGINAL, COPY, NEW_RECORD, AGAIN = 2 << 32, 3 << 32, 5 << 32, 5 << 
 
 
 @pytest.mark.parametrize("is_missing", [True, False])
-def test_what_comes_again_to_a_subscription_that_began_anew_is_not_taken_for_a_copy(
-    tmp_path: Path, is_missing: bool
-) -> None:
+def test_a_message_to_a_new_subscription_is_not_taken_for_a_copy(tmp_path: Path, is_missing: bool) -> None:
     """The copy was made for another subscription, while there was none of that name."""
     message = Message(T, "ID:c:1:1:1", b"x", persistent=True)
     copy = with_copy_hint(encode_update(message, encode_message(message)), ORIGINAL << 32, ORIGINAL)

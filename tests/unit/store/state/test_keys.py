@@ -96,7 +96,7 @@ def test_pieces_come_out_in_order(items: Sequence[int], piece: int) -> None:
         assert list(in_order(items)) == sorted(items)
 
 
-def test_what_many_owners_got_and_lost_is_written_in_the_order_of_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_of_many_owners_are_written_in_key_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail, "SORTED_AT_ONCE", 50)
     changed = Tail()
     print(f"TANDEMMQ_SEED={SEED}")
@@ -116,7 +116,7 @@ def test_what_many_owners_got_and_lost_is_written_in_the_order_of_its_keys(monke
     assert len(keys) == 2 + 300 * (2 + 1 + 2 * 16)
 
 
-def test_what_is_freed_is_empty() -> None:
+def test_a_freed_tail_is_empty() -> None:
     changed = Tail()
     for owner in range(3):
         changed.added[owner][1 << 32] = (1 << 32, 10, "ID:a")
@@ -157,6 +157,6 @@ def test_each_queue_has_one_copy(came_before: bool, stored_in: int, queues: list
 
 
 @pytest.mark.parametrize("came_before", [True, False])
-def test_what_is_not_audited_never_came_before(came_before: bool) -> None:
+def test_an_id_that_is_not_audited_is_no_duplicate(came_before: bool) -> None:
     copies = Copies(lambda add: came_before, lambda add: came_before)
     assert told(copies, add(1, is_audited=False), add(1, is_audited=False)) == [False, False]

@@ -65,7 +65,7 @@ def checkpointed(state: State, index: Index) -> State:
 
 
 @pytest.mark.parametrize("is_between", [False, True])
-def test_what_a_transaction_adds_counts_while_it_is_prepared(tmp_path: Path, is_between: bool) -> None:
+def test_messages_of_a_transaction_count_while_it_is_prepared(tmp_path: Path, is_between: bool) -> None:
     """``is_between``: a checkpoint comes between the copies of its operations and that of its Prepare."""
     with Index.open(str(tmp_path)) as index:
         state = State(index, b"")
@@ -144,7 +144,7 @@ class Nothing:
         return iter(())
 
 
-def test_what_is_on_its_way_is_in_the_balance(tmp_path: Path) -> None:
+def test_operations_in_progress_are_in_the_balance(tmp_path: Path) -> None:
     """Handed over 100 and 50, of which the second was a duplicate, then 100 go: nothing is left."""
     with Index.open(str(tmp_path)) as index:
         state = State(index, b"")

@@ -184,7 +184,7 @@ def test_a_subscription_that_only_the_index_knows_is_written_anew(tmp_path: Path
     assert taken.report.corrected["messages that had been lost"] == 2
 
 
-def test_what_stands_behind_the_last_update_is_left_to_the_journal(tmp_path: Path) -> None:
+def test_entries_after_the_last_update_are_taken_from_the_journal(tmp_path: Path) -> None:
     store = store_in(tmp_path)
     first = [store.send(Q) for _ in range(4)]
     open_then = XaTransactionId(1, b"g", b"b")
@@ -436,7 +436,7 @@ class Killed:
         return call
 
 
-def test_nobody_believes_what_a_take_over_that_was_killed_leaves(tmp_path: Path) -> None:
+def test_the_rest_of_a_killed_take_over_is_ignored(tmp_path: Path) -> None:
     """The temporary index contains facts that are not in the journal yet: a neighbour that began with it would never
     write them."""
     store, _ = with_a_collected_commit(tmp_path)

@@ -31,12 +31,12 @@ def test_as_few_messages_as_possible_move() -> None:
     assert moved([FILE + 100 * n for n in range(9, -1, -1)]) == 9
 
 
-def test_what_goes_before_the_first_has_room_there() -> None:
+def test_there_is_a_free_key_before_the_first_message() -> None:
     assert ordered_keys([None, FILE], {FILE}) == [FILE - HEADROOM + 1, FILE]
     assert ordered_keys([None, 3], {3}) == [1, 3]
 
 
-def test_where_no_key_is_free_the_next_message_gives_way() -> None:
+def test_without_a_free_key_the_next_message_is_moved() -> None:
     commit = [FILE, FILE + 1, FILE + 2]  # three operations of one commit
     assert ordered_keys([commit[0], None, commit[1], commit[2]], set(commit)) == [FILE, FILE + 3, FILE + 4, FILE + 5]
     assert moved([1, 2, None, None, 3]) == 3

@@ -54,7 +54,7 @@ def copied(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
     return copy
 
 
-def test_what_was_backed_up_is_restored(data: Path, tmp_path: Path) -> None:
+def test_a_backup_can_be_restored(data: Path, tmp_path: Path) -> None:
     made = back_up(str(data), str(tmp_path / "copy"))
     assert made.messages > 0
     assert restore(str(tmp_path / "copy"), str(tmp_path / "again")) == made
@@ -230,7 +230,7 @@ def test_neither_goes_where_something_is(data: Path, tmp_path: Path) -> None:
         restore(str(tmp_path / "copy"), str(data))
 
 
-def test_what_is_no_store_of_its_own_is_refused(data: Path, tmp_path: Path) -> None:
+def test_a_directory_that_is_no_single_store_is_refused(data: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(BackupFailed, match="no journal"):
         back_up(str(tmp_path / "empty"), str(tmp_path / "copy"))

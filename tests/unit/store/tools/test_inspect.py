@@ -189,7 +189,7 @@ def test_a_torn_tail_is_shown_as_one(unchecked: str) -> None:
     assert len([each for each in records(unchecked) if each.kind == "add"]) == 1
 
 
-def test_what_a_deposed_master_wrote_late_is_shown_and_does_not_count(directory: str) -> None:
+def test_late_records_of_a_deposed_master_are_shown_and_do_not_count(directory: str) -> None:
     zombie = Term(directory, "zombie", replace(STILL, fence_check_interval=60.0))  # it sleeps
     zombie.add_durably(1)
     zombie.wait(lambda: zombie.store.figures.checkpoints > 0)

@@ -29,7 +29,7 @@ def add(store: OfflineStore, number: int, body: bytes = b"") -> None:
     store.append(AddMessage(message, (store.store.queue(Q),), encode_add(message, encode_message(message))))
 
 
-def test_what_a_command_wrote_a_broker_finds(tmp_path: Path) -> None:
+def test_a_broker_finds_the_records_of_a_command(tmp_path: Path) -> None:
     directory = str(tmp_path)
     with Term(directory) as term:
         term.add_durably(3)
@@ -68,7 +68,7 @@ def test_a_successor_ends_the_command_and_not_the_store(tmp_path: Path) -> None:
     assert check(directory).problems == []
 
 
-def test_what_ends_the_store_ends_a_compaction_that_is_waited_for(tmp_path: Path) -> None:
+def test_an_error_of_the_store_ends_a_compaction_that_is_waited_for(tmp_path: Path) -> None:
     directory = str(tmp_path)
     with Term(directory) as term:
         term.add_durably(3)

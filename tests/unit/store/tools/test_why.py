@@ -101,7 +101,7 @@ def test_a_forgotten_message_is_named_with_its_age_and_what_moving_it_frees(dire
     term.close()
 
 
-def test_what_compaction_was_said_to_free_it_frees(directory: str) -> None:
+def test_a_compaction_frees_the_predicted_bytes(directory: str) -> None:
     term = Placed(directory)
     for _ in range(6):
         term.add_durably(1, EU)
@@ -124,7 +124,7 @@ def test_what_compaction_was_said_to_free_it_frees(directory: str) -> None:
     term.close()
 
 
-def test_what_acknowledgements_hold_down_leads_to_the_file_that_must_go_first(directory: str) -> None:
+def test_acknowledgements_lead_to_the_file_that_must_be_removed_first(directory: str) -> None:
     term = Placed(directory, settings=RESTLESS)
     old = term.add_durably(2, EU, body=b"kept and acknowledged later")
     churn(term)
@@ -305,7 +305,7 @@ def test_a_damaged_journal_is_explained_as_far_as_it_can_be_read(unchecked: str)
     assert not check(unchecked).is_clean
 
 
-def test_what_a_file_waits_for_is_what_the_store_reclaims_by(directory: str) -> None:
+def test_the_explanation_agrees_with_the_rule_of_reclaiming(directory: str) -> None:
     """Random work; then, for each file, emptying its roots frees just what the store's own rule frees."""
     print(f"TANDEMMQ_SEED={SEED}")
     chance = random.Random(SEED)

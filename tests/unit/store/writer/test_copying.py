@@ -61,7 +61,7 @@ def test_on_a_full_disk_nothing_is_counted(directory: str) -> None:
         assert [count for _, count in counted(term)] == [0, 0, 0]
 
 
-def test_what_several_durable_subscriptions_hold_is_not_counted(directory: str) -> None:
+def test_counts_of_messages_of_several_subscriptions_are_not_written(directory: str) -> None:
     with Term(directory) as term:
         owners = tuple(term.store.subscription("c", name, T) for name in "ab")
         for owner, name in zip(owners, "ab", strict=True):

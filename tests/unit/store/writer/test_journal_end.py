@@ -42,7 +42,7 @@ def master(tmp_path: Path) -> Iterator[Callable[[str], Master]]:
 
 
 @pytest.mark.parametrize("strategy", ["periodic", "never"])
-def test_what_must_be_on_the_disk_is_synced_whatever_the_strategy(master: Callable[..., Master], strategy: str) -> None:
+def test_a_batch_that_must_be_durable_is_synced_with_any_strategy(master: Callable[..., Master], strategy: str) -> None:
     made = master(strategy, journal_disk_sync_interval=3600.0)
     assert made.write() == ["write 1", "look for 2"]
     assert made.write(must_sync=True) == ["write 1", "sync 1", "look for 2"]
@@ -125,12 +125,12 @@ def test_a_batch_is_told_before_it_is_synced_and_settled_after_the_fence_check(m
     assert made.authority.settled[-1] == (*made.end.writer.position, False)
 
 
-def test_what_is_not_synced_is_told_and_settled_all_the_same(master: Callable[..., Master]) -> None:
+def test_batches_without_a_sync_are_passed_on_and_settled_too(master: Callable[..., Master]) -> None:
     made = master("never", notes_authority=True)
     assert made.write() == ["write 1", "told 1", "look for 2", "confirmed 1"]
 
 
-def test_what_is_settled_is_final(master: Callable[..., Master]) -> None:
+def test_settled_batches_are_final(master: Callable[..., Master]) -> None:
     made = master("never", notes_authority=True)
     made.write()
     made.disk.steps.clear()
@@ -154,7 +154,7 @@ def test_a_sync_that_fails_is_told_to_nobody(master: Callable[..., Master], monk
     assert made.disk.steps == ["write 1", "told 1"]
 
 
-def test_what_is_not_confirmed_does_not_count(master: Callable[..., Master]) -> None:
+def test_unconfirmed_batches_do_not_count(master: Callable[..., Master]) -> None:
     made = master()
     position = made.store._state.position
 
@@ -193,7 +193,7 @@ class Waiting(SharedVolume):
             self.asked.set()
 
 
-def test_who_waits_for_others_is_seen_alive(tmp_path: Path) -> None:
+def test_a_thread_that_waits_for_others_shows_life(tmp_path: Path) -> None:
     authority = Waiting()
     standby = standby_of(str(tmp_path), authority=authority)
     assert standby.seen_busy() == -math.inf
@@ -226,7 +226,7 @@ def test_a_promotion_that_waits_for_others_is_seen_alive(tmp_path: Path) -> None
     made[0].close()
 
 
-def test_who_is_dropped_waits_for_nobody(tmp_path: Path) -> None:
+def test_a_dropped_store_does_not_wait(tmp_path: Path) -> None:
     authority = Waiting()
     term = Term.of(standby_of(str(tmp_path), authority=authority))
     authority.is_over.clear()
@@ -254,7 +254,7 @@ def test_a_rotation_names_the_end_and_is_synced_before_anything_follows(
     assert made.disk.steps[header + 1] == "sync 2"
 
 
-def test_who_lost_its_proof_makes_no_file(master: Callable[..., Master], tmp_path: Path) -> None:
+def test_a_broker_without_a_proof_makes_no_file(master: Callable[..., Master], tmp_path: Path) -> None:
     made = master()
     made.has_proof = False
     with pytest.raises(NoProof):

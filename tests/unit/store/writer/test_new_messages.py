@@ -92,7 +92,7 @@ class TestWhatTheLoopKnows:
         assert not news.is_new(message_of(1, 2))
         assert news.is_new(message_of(1, 3))
 
-    def test_who_is_not_the_newest_makes_nothing_sure(self) -> None:
+    def test_an_answer_that_is_not_newest_has_no_effect(self) -> None:
         news = NewMessages()
         asked = message_of(1, 1)
         news.is_new(asked)
@@ -111,7 +111,7 @@ class TestWhatTheLoopKnows:
         assert news.is_new(message_of(1, 8))
 
     @pytest.mark.parametrize("is_prepared", [False, True])
-    def test_what_is_handed_over_together_counts(self, is_prepared: bool) -> None:
+    def test_operations_handed_over_together_count(self, is_prepared: bool) -> None:
         news = self.known()
         parts = [message_of(1, number) for number in (9, 7)]
         news.note(PrepareTransaction(XID, parts, b"") if is_prepared else Atomic(parts))
@@ -120,7 +120,7 @@ class TestWhatTheLoopKnows:
     @pytest.mark.parametrize(
         "id", ["ID:p:1:1:07", "ID:p:1:1:", "ID:p:1:1:+7", "ID:p:1:1:\u0667", "7", f"ID:p:1:1:{SEQUENCE_MAX + 1}"]
     )
-    def test_what_has_no_number_is_looked_up(self, id: str) -> None:
+    def test_an_id_without_a_number_is_searched(self, id: str) -> None:
         news = self.known()
         for _ in range(2):
             add = message_of(1, 0, id=id)
@@ -184,7 +184,7 @@ class TestAStore:
             assert not is_queued(again, 9), "a new term asks anew"
             assert is_queued(again, 10)
 
-    def test_who_sends_in_transactions_alone_goes_through_the_queue(self, directory: str) -> None:
+    def test_a_producer_with_only_transactions_uses_the_queue(self, directory: str) -> None:
         """The first commit asks; those that follow are known, and nothing of them is stored twice."""
         term = QueuedTerm.opened(directory)
         local = LocalTransactionId("ID:c", 1)
@@ -216,7 +216,7 @@ class TestAStore:
         with Term(directory) as again:
             assert again.bodies().count(held.message.body) == 2
 
-    def test_what_the_queue_took_is_known_when_it_was_consumed(self, directory: str) -> None:
+    def test_messages_in_the_queue_are_known_after_they_were_consumed(self, directory: str) -> None:
         term = QueuedTerm.opened(directory)
         send(term, 1)
         take(term, send(term, 2), send(term, 3))
@@ -226,7 +226,7 @@ class TestAStore:
         with Term(directory) as again:
             assert [is_duplicate(again, number) for number in (2, 3, 4)] == [True, True, False]
 
-    def test_what_the_queue_took_is_known_when_the_audit_forgot_its_producer(self, directory: str) -> None:
+    def test_messages_in_the_queue_are_known_after_the_audit_forgot_the_producer(self, directory: str) -> None:
         with QueuedTerm.opened(directory, max_failover_producers_to_track=1) as term:
             send(term, 1)
             assert is_queued(term, 2)
@@ -269,7 +269,7 @@ class TestAStore:
         assert term.store.ask(begin).result() is False
         term.crash()
 
-    def test_what_came_again_is_known_while_a_checkpoint_is_written(self, directory: str) -> None:
+    def test_a_repeated_message_is_known_while_a_checkpoint_is_written(self, directory: str) -> None:
         """The index knows the first one, which is gone; the audit has forgotten the producer."""
         term = QueuedTerm.opened(directory, max_failover_producers_to_track=1)
         first = send(term, 9)
@@ -303,7 +303,9 @@ class TestAStore:
             assert not add.is_newest
 
     @pytest.mark.parametrize("is_part", [False, True])
-    def test_what_a_subscription_does_not_want_is_stored_with_its_removal(self, directory: str, is_part: bool) -> None:
+    def test_a_message_is_stored_with_removals_for_subscriptions_without_a_match(
+        self, directory: str, is_part: bool
+    ) -> None:
         term = QueuedTerm.opened(directory)
         topic = Destination(DestinationKind.TOPIC, "T.A")
         wants, passes = (term.store.subscription("c", name, topic) for name in ("wants", "passes"))
@@ -322,7 +324,7 @@ class TestAStore:
             }
 
     @pytest.mark.parametrize("is_of_this_term", [False, True])
-    def test_what_is_prepared_is_known_before_it_is_committed(self, directory: str, is_of_this_term: bool) -> None:
+    def test_prepared_messages_are_known_before_the_commit(self, directory: str, is_of_this_term: bool) -> None:
         """The audit has forgotten the producer, or never knew it."""
         term = QueuedTerm.opened(directory, max_failover_producers_to_track=1)
         prepared = message_of(term.store.queue(Q), 9, transaction=XID)
@@ -341,7 +343,7 @@ class TestAStore:
         assert is_duplicate(term, 9)
         term.crash()
 
-    def test_what_was_prepared_and_rolled_back_may_come_again(self, directory: str) -> None:
+    def test_prepared_and_rolled_back_messages_may_be_sent_again(self, directory: str) -> None:
         with QueuedTerm.opened(directory) as term:
             prepared = message_of(term.store.queue(Q), 9, transaction=XID)
             append(term, PrepareTransaction(XID, [prepared], encode_prepare(XID)))

@@ -215,7 +215,7 @@ def test_a_checkpoint_needs_a_little_room(reserve: int, free: int, needed: int, 
     assert space.has_checkpoint_space(lambda: needed) is has_space
 
 
-def test_what_need_not_be_written_leaves_the_reserve_whole() -> None:
+def test_writes_that_are_not_needed_leave_the_reserve() -> None:
     volumes = Volumes(a=65 * MIB)
     space, _ = space_of(volumes)
     assert [space.has_room_beside_reserve(size) for size in (MIB, MIB + 1)] == [True, False]

@@ -38,7 +38,7 @@ class Overtaken(Standby):
         return store
 
 
-def test_who_slept_before_it_served_finds_itself_deposed_before_it_reads_a_page(directory: str) -> None:
+def test_a_broker_suspended_before_it_served_is_deposed_before_it_reads_a_page(directory: str) -> None:
     with Term(directory, "a") as first:
         first.add_durably(3)
     term = Term.of(Overtaken(directory, f"{directory}/index", "a", ASLEEP))
@@ -72,7 +72,7 @@ class Lingering(OsThreads):
         return super().thread(linger if name == "tandemmq-storage" else target, name)
 
 
-def test_who_asks_a_thread_whose_work_has_ended_does_not_wait_for_ever(directory: str) -> None:
+def test_a_request_to_a_thread_that_has_ended_does_not_wait_forever(directory: str) -> None:
     threads = Lingering()
     term = Term.of(standby_of(directory, "a", threads=threads))
     publish_next(directory)
@@ -108,7 +108,7 @@ def test_a_file_that_a_successor_removed_is_no_damage(tmp_path: Path) -> None:
     term.crash()
 
 
-def test_who_was_told_to_stop_reports_nothing_that_comes_to_its_end(directory: str) -> None:
+def test_a_halted_store_reports_no_completed_operation(directory: str) -> None:
     term = Term(directory, "a", ASLEEP)
     term.add_durably(1)
     before = term.store.figures.confirmed

@@ -151,7 +151,7 @@ def page(term: QueuedTerm) -> Page:
     return page
 
 
-def test_what_was_put_comes_behind_what_was_submitted_before(directory: str) -> None:
+def test_inbox_items_come_after_earlier_submissions(directory: str) -> None:
     term = QueuedTerm.opened(directory)
     before = len(term.durable_operations)
     added = term.add()
@@ -164,7 +164,7 @@ def test_what_was_put_comes_behind_what_was_submitted_before(directory: str) -> 
     term.close()
 
 
-def test_what_was_submitted_comes_behind_what_was_put_before(directory: str) -> None:
+def test_submissions_come_after_earlier_inbox_items(directory: str) -> None:
     """However much that was: the thread takes a part of its inbox, and the queue is closed until it has the rest."""
     term = QueuedTerm.opened(directory, max_async_jobs=3)
     before = len(term.durable_operations)
@@ -286,7 +286,7 @@ def late(directory: str) -> Iterator[tuple[QueuedTerm, LateInbox]]:
     term.close()
 
 
-def test_what_comes_between_the_inbox_and_the_queue_is_done_before_the_queue_opens(
+def test_items_between_inbox_and_queue_are_processed_before_the_queue_opens(
     late: tuple[QueuedTerm, LateInbox],
 ) -> None:
     term, inbox = late
@@ -431,7 +431,7 @@ def test_a_store_that_ends_is_watched_no_more(directory: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["periodic", "never"])
-def test_who_does_not_sync_each_batch_has_no_queue(directory: str, strategy: str) -> None:
+def test_a_store_without_a_sync_for_each_batch_has_no_queue(directory: str, strategy: str) -> None:
     term = QueuedTerm(directory, settings=replace(SMALL, journal_disk_sync_strategy=strategy))  # type: ignore[arg-type]
     for _ in range(20):
         term.add_durably(1)

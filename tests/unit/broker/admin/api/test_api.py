@@ -49,7 +49,9 @@ def test_the_document_names_every_page_and_each_answers_as_it_says(operator: Ope
         ("DELETE", "tasks/" + "9" * 400, None, 404),
     ],
 )
-def test_what_is_wrong_is_named(operator: Operator, method: str, path: str, body: Any, status: int) -> None:
+def test_an_invalid_request_is_refused_with_the_reason(
+    operator: Operator, method: str, path: str, body: Any, status: int
+) -> None:
     found, answer = operator.ask(method, path, body)
     assert found == status, answer
     assert answer["error"]
@@ -187,7 +189,7 @@ def test_a_standby_answers_and_says_who_is_master(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_whatever_is_asked_the_answer_is_one_that_the_document_has(secured: BrokerProcess) -> None:
+def test_every_answer_matches_the_openapi_document(secured: BrokerProcess) -> None:
     """Requests made of the document, by schemathesis: no answer is an error of the broker, or another than it says."""
     import schemathesis
     from hypothesis import HealthCheck, Phase, given, settings

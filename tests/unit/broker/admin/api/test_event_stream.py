@@ -18,7 +18,7 @@ from tandemmq.broker.admin.server import AdminServer
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_what_happens_between_two_streams_is_told_by_the_second(
+async def test_events_between_two_streams_are_sent_by_the_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_restarted: bool
 ) -> None:
     """The browser names the last id that it got. That of a former process stands for nothing of this one."""

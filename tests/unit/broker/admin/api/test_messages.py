@@ -164,7 +164,7 @@ def test_messages_of_one_id_that_meet_survive_a_crash(tmp_path: Path) -> None:
     assert not check(str(broker.data)).problems
 
 
-def test_what_consumers_hold_is_left_to_them(operator: Operator, clients: Clients, name: str) -> None:
+def test_messages_held_by_consumers_are_not_changed(operator: Operator, clients: Clients, name: str) -> None:
     clients.send(name, "a", "b")
     taken, done = threading.Event(), threading.Event()
 
@@ -194,7 +194,7 @@ def test_what_consumers_hold_is_left_to_them(operator: Operator, clients: Client
     assert operator.bodies(name) == ["a"]
 
 
-def test_what_is_deleted_stays_deleted_and_the_rest_comes_as_if_never_delivered(
+def test_deleted_messages_stay_deleted_and_the_others_return_as_not_delivered(
     operator: Operator, clients: Clients, name: str
 ) -> None:
     clients.send(name, *"abcd")
@@ -282,7 +282,7 @@ def _over(operator: Operator, id: int) -> dict[str, object] | None:
     return task if status == 200 and task["state"] != "running" else None
 
 
-def test_who_says_not_which_messages_is_refused(operator: Operator, clients: Clients, name: str) -> None:
+def test_a_request_without_a_choice_of_messages_is_refused(operator: Operator, clients: Clients, name: str) -> None:
     clients.send(name, "a")
     for verb, body in (("move", {"to": "x"}), ("delete", {}), ("retry", {})):
         status, answer = operator.ask("POST", of(name, verb), body)

@@ -50,7 +50,7 @@ class Hasty:
             operator.nothing("browsed")
 
 
-async def test_what_is_delivered_before_the_receipt_is_read_is_shown() -> None:
+async def test_a_delivery_before_the_receipt_is_shown() -> None:
     for messages in (0, 1, BATCH_MAX, 2 * BATCH_MAX + 3):
         operator = OperatorClient(Hasty(messages), TOKEN_HOLDER)  # type: ignore[arg-type]
         shown = []

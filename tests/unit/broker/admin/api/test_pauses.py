@@ -107,7 +107,7 @@ async def test_a_queue_that_begins_under_the_name_of_a_deleted_one_is_not_paused
     assert terms.paused("a", "b") == [(False, False)] * 2
 
 
-async def test_what_it_cannot_read_is_told_and_goes_with_the_next_change(
+async def test_an_unreadable_record_is_reported_and_removed_with_the_next_change(
     terms: Terms, caplog: pytest.LogCaptureFixture
 ) -> None:
     await terms.pause("a", consumers=True)
@@ -119,7 +119,7 @@ async def test_what_it_cannot_read_is_told_and_goes_with_the_next_change(
     assert terms.engine.waiting_in(PAUSES) == 2
 
 
-async def test_nothing_is_kept_where_nothing_was_paused(terms: Terms) -> None:
+async def test_no_record_is_stored_if_nothing_was_paused(terms: Terms) -> None:
     with pytest.raises(ClientError, match="no destination queue://never"):
         await terms.pause("never", consumers=True)
     assert terms.engine.waiting_in(PAUSES) is None
@@ -174,7 +174,7 @@ def test_a_backup_is_made_restored_and_served(tmp_path: Path) -> None:
         restored.stop()
 
 
-def test_where_nothing_was_set_none_is_made(broker: BrokerProcess, operator: Operator) -> None:
+def test_no_queue_is_created_if_nothing_was_paused(broker: BrokerProcess, operator: Operator) -> None:
     status, answer = operator.ask("POST", "backup", {"name": "monday"})
     assert (status, "admin.backup_directory" in answer["error"]) == (409, True)
 

@@ -79,7 +79,7 @@ def test_the_json_of_any_message_is_bounded(name: str, is_opened: bool) -> None:
         ({f"h{number}": "x" * 1000 for number in range(DECODED_BYTES_MAX // 1000 + 1)}, None),
     ],
 )
-def test_what_is_left_out_is_counted(properties: dict[str, Any], left_out: int | None) -> None:
+def test_omitted_properties_are_counted(properties: dict[str, Any], left_out: int | None) -> None:
     row = in_list(open_message(frame_of(message(properties=properties))), 1)
     assert row["properties_left_out"] == left_out
     assert len(row["properties"]) == (0 if left_out is None else len(properties) - left_out)

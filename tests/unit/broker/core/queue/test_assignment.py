@@ -99,7 +99,7 @@ def test_a_backlog_that_fits_in_memory_is_not_read_again() -> None:
     assert harness.pages == 0
 
 
-def test_who_comes_with_a_selector_that_was_tried_has_nothing_read_again() -> None:
+def test_a_consumer_with_a_selector_that_was_tried_causes_no_reread() -> None:
     harness = StoredQueue(window_messages=4, page_messages=3)
     red = Colour("red")
     first = harness.open("a", selector=red)
@@ -127,7 +127,7 @@ def test_who_comes_with_a_selector_that_was_tried_has_nothing_read_again() -> No
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_nobody_misses_what_others_refused(seed: int) -> None:
+def test_no_consumer_misses_messages_that_others_refused(seed: int) -> None:
     """Consumers of few selectors come and go, one may be exclusive, and messages leave memory: all that any of them
     takes is out in the end."""
     dice = Random(seed)
@@ -191,7 +191,9 @@ def test_with_too_many_runs_the_queue_waits_for_acknowledgements_and_goes_on() -
 
 @pytest.mark.parametrize("place", ["ready", "backlog", "lanes"])
 @pytest.mark.parametrize("step", range(60))
-def test_what_moved_meanwhile_is_looked_for_again(monkeypatch: pytest.MonkeyPatch, step: int, place: str) -> None:
+def test_messages_that_moved_meanwhile_are_searched_again(
+    monkeypatch: pytest.MonkeyPatch, step: int, place: str
+) -> None:
     """All consumers leave behind that step: what waited for each of them stands in one row again."""
     monkeypatch.setattr(slices, "ITEMS", 2)
     monkeypatch.setattr(ordering, "PIECE_MAX", 2)
@@ -217,7 +219,7 @@ def test_what_moved_meanwhile_is_looked_for_again(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("place", ["lane, in order", "lane, late", "backlog", "ready"])
-def test_what_expired_together_in_one_place_is_taken_out_in_pieces(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+def test_expired_messages_in_one_place_are_removed_in_pieces(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     monkeypatch.setattr(slices, "ITEMS", 2)
     monkeypatch.setattr(ordering, "PIECE_MAX", 100)
     monkeypatch.setattr(lanes, "LATE_MAX", 100)
@@ -278,7 +280,9 @@ def test_many_in_lanes_stay_there_when_the_selectors_go(monkeypatch: pytest.Monk
     assert (queue.held, queue.ready_weight) == (0, 0)
 
 
-def test_nothing_overtakes_what_waits_for_its_lane(monkeypatch: pytest.MonkeyPatch, harness: StoredQueue) -> None:
+def test_no_message_overtakes_one_that_waits_for_its_lane(
+    monkeypatch: pytest.MonkeyPatch, harness: StoredQueue
+) -> None:
     """The messages of a group's owner wait elsewhere, and are not tested again."""
     one = harness.open("one", 0, selector=Colour("red"))
     harness.send(message("m1", "red"), message("m2", "red"), message("m3", "red", group_id="g"))
@@ -289,7 +293,9 @@ def test_nothing_overtakes_what_waits_for_its_lane(monkeypatch: pytest.MonkeyPat
     assert harness.out() == [("one", "m1"), ("one", "m2"), ("one", "m3")]
 
 
-def test_what_came_back_in_pieces_goes_out_in_order(monkeypatch: pytest.MonkeyPatch, harness: StoredQueue) -> None:
+def test_messages_returned_in_pieces_are_delivered_in_order(
+    monkeypatch: pytest.MonkeyPatch, harness: StoredQueue
+) -> None:
     first = harness.open("first", 4, selector=Colour("red"))
     harness.send(*(message(f"m{number}", "red") for number in range(1, 7)))
     assert len(harness.out()) == 4

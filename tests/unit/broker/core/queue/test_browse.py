@@ -50,7 +50,7 @@ def test_a_browser_is_shown_all_that_is_stored_delivered_or_not() -> None:
     assert harness.queue.count == 7
 
 
-def test_what_is_only_in_memory_is_shown_at_its_place() -> None:
+def test_a_message_only_in_memory_is_shown_at_its_place() -> None:
     harness = Harness()
     harness.add(1, persistent=False)
     harness.add(2)
@@ -63,7 +63,7 @@ def test_what_is_only_in_memory_is_shown_at_its_place() -> None:
     assert harness.show(browse) == ["m1", "m2", "m3", "m4", "m5", "m6"]
 
 
-def test_where_priorities_count_the_highest_are_shown_first() -> None:
+def test_a_queue_with_priorities_shows_the_highest_first() -> None:
     harness = Harness(is_prioritized=True)
     harness.add(1, 2, priority=0)
     harness.add(3, persistent=False, priority=9)

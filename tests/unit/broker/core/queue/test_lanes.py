@@ -48,7 +48,7 @@ def lanes_of(*consumers: Subscription) -> Lanes:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.booleans(), st.integers(0, 99)), max_size=20))
-def test_who_came_and_who_left_makes_the_lanes_that_all_at_once_would_have(steps: list[Any]) -> None:
+def test_lanes_after_single_changes_equal_lanes_built_at_once(steps: list[Any]) -> None:
     lanes = lanes_of(*(subscription(each, 1) for each in SELECTORS))
     for choice, priority, is_leaving, who in steps:
         if is_leaving and len(lanes.consumers) > 1:
@@ -154,7 +154,7 @@ def test_only_what_was_passed_over_comes_back_at_its_place_also_over_several_pag
     assert (skipped.count, skipped.due) == (0, [])
 
 
-def test_what_became_due_before_a_page_that_is_under_way_stays_due() -> None:
+def test_messages_due_before_a_page_in_progress_stay_due() -> None:
     skipped = skipped_over(5)
     skipped.recall()
     after = skipped.due[0].first_key - 1

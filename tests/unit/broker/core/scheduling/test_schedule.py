@@ -54,7 +54,7 @@ def test_for_ever_does_not_end() -> None:
     assert len(occurrences(schedule(PERIOD=100, REPEAT=-1), limit=2000)) == 2000
 
 
-def test_what_was_missed_is_not_made_up_for() -> None:
+def test_a_missed_time_is_sent_only_once() -> None:
     assert occurrences(schedule(PERIOD=100, REPEAT=3), late=250) == [100, 400, 700, 1000]
 
 
@@ -87,7 +87,7 @@ def test_others_are_not_scheduled(properties: dict[str, Any] | None) -> None:
         {"CRON": "* * * * *", "PERIOD": 1000, "REPEAT": -1},
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_refused_by_name(properties: dict[str, Any]) -> None:
+def test_an_impossible_schedule_is_refused_by_name(properties: dict[str, Any]) -> None:
     with pytest.raises(ClientError, match="cannot be scheduled: AMQ_SCHEDULED_") as refusal:
         schedule(**properties)
     assert not refusal.value.is_fatal
@@ -177,7 +177,7 @@ def test_an_hour_that_comes_twice_is_two() -> None:
         *("\N{SUPERSCRIPT TWO} * * * *", "1" * 5000 + " * * * *", "0 0 30 2 *", "0 0 31 4,6,9,11 *", "* * * JAN *"),
     ],
 )
-def test_what_names_no_minute_is_refused(text: str) -> None:
+def test_an_entry_without_a_minute_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected|no "):
         Cron.of(text)
 

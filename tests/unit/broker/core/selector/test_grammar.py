@@ -31,7 +31,7 @@ def as_classic(text: str) -> str:
 
 
 @given(st.text(st.sampled_from("a'-/*\n\r "), max_size=40).filter(lambda text: text.count("'") % 2 == 0))
-def test_what_stands_in_a_comment_is_blank_and_nothing_else_is(text: str) -> None:
+def test_only_comments_are_replaced_by_blanks(text: str) -> None:
     try:
         expected = as_classic(text)
     except AssertionError:
@@ -156,12 +156,12 @@ def test_any_text_is_a_pattern_or_refused_with_words(text: str) -> None:
         ("^x{300}$", "x" * 300, True),
     ],
 )  # fmt: skip
-def test_what_java_says(pattern: str, text: str, is_found: bool) -> None:
+def test_a_pattern_matches_as_in_java(pattern: str, text: str, is_found: bool) -> None:
     assert Pattern(pattern, Effort()).is_in(text) is is_found
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(a*)*b", ".*.*.*x", "(.*a){15}x"])
-def test_what_takes_others_years_takes_the_time_of_the_text(pattern: str) -> None:
+def test_a_pattern_that_backtracks_takes_linear_time(pattern: str) -> None:
     effort = Effort()
     evil = Pattern(pattern, effort)
     evil.is_in("a" * 1_000)
@@ -211,7 +211,7 @@ def test_a_class_of_thousands_is_tried_like_one_character(flag: str) -> None:
     assert not any(pattern.is_in(f"{chr(ord(each) + 1)}x") for each in members[::500])
 
 
-def test_what_is_remembered_is_bounded_for_each_pattern_and_for_all() -> None:
+def test_the_caches_are_bounded_for_each_pattern_and_for_all() -> None:
     many = [Pattern(f"(.*a){{{number % 50}}}x", Effort()) for number in range(CACHED_PATTERNS_MAX + 50)]
     for each in many:
         for start in range(0x4E00, 0x4E00 + 3 * TRANSITIONS_MAX, 500):
@@ -260,6 +260,6 @@ def test_a_long_piece_is_found_where_a_regular_expression_finds_it(piece: str, t
         *("[", "[]", "[b-a]", "[[a]]", "[a&&b]", "*", "a**", "a{", "\\", "\\x4", "\\p{L}", "\\Qa\\E"),
     ],
 )
-def test_what_is_not_supported_is_refused(pattern: str) -> None:
+def test_unsupported_syntax_is_refused(pattern: str) -> None:
     with pytest.raises(PatternInvalid):
         Pattern(pattern, Effort())

@@ -116,7 +116,7 @@ def test_as_classic_does(text: str, expected: bool | None) -> None:
         ("color NOT LIKE 'r%'", True), ("color LIKE '.*'", False),
     ],
 )  # fmt: skip
-def test_what_it_says(text: str, expected: bool) -> None:
+def test_a_selector_has_the_expected_result(text: str, expected: bool) -> None:
     assert says(text, BLUE) is expected
 
 
@@ -128,7 +128,7 @@ def test_what_it_says(text: str, expected: bool) -> None:
         ("missing = other", True), ("color <> missing", True), ("missing <> color", False),
     ],
 )  # fmt: skip
-def test_what_classic_says(text: str, expected: bool) -> None:
+def test_a_selector_has_the_result_of_classic(text: str, expected: bool) -> None:
     assert says(text, BLUE, is_classic=True) is expected
 
 
@@ -202,7 +202,7 @@ def test_the_header(text: str) -> None:
     assert compile_selector(text).matches(given)
 
 
-def test_what_a_bare_header_says() -> None:
+def test_a_header_alone_as_a_selector() -> None:
     assert says("JMSReplyTo IS NULL AND JMSXUserID IS NULL AND JMSXGroupID IS NULL AND JMSType IS NULL")
     assert says("JMSXUserID = 'x'", {"JMSXUserID": "x"})
     assert says("JMSDestination = 'topic://T'", original_destination=Destination(DestinationKind.TOPIC, "T"))
@@ -335,7 +335,7 @@ MAPS = {str(each): [1.5, "x"] for each in range(300)}
         (f"a LIKE '{'%a' * 5_000}b'", "a", None),
     ],
 )
-def test_what_grows_with_a_value_is_counted(selector: str, a: Any, b: Any) -> None:
+def test_work_that_grows_with_a_value_is_counted(selector: str, a: Any, b: Any) -> None:
     """Nothing that a client sends makes an evaluation long: it is given up."""
     assert not says(f"NOT ({selector})", {"a": a, "b": b})
 

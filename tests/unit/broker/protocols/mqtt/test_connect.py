@@ -111,7 +111,7 @@ def test_anything_before_connect_ends_the_connection_without_a_word(make):
     assert wire.is_closed
 
 
-def test_what_comes_behind_connect_waits_for_connack(make):
+def test_packets_after_connect_wait_for_connack(make):
     """MQTT 5.0, 3.1.4: clients need not wait for it."""
     wire = make()
     connect = Connect(V5, "me", True, 0, None, None, None, Properties(session_expiry=100))
@@ -127,7 +127,7 @@ def test_what_comes_behind_connect_waits_for_connack(make):
     assert payloads(heard) == ["x"]
 
 
-def test_what_waits_for_connack_is_counted(make, harness):
+def test_packets_that_wait_for_connack_are_counted(make, harness):
     wire = make()
     early = encode(Publish("t", b"x" * 50_000, 0, False, False, 0, NONE))
     connect = encode(Connect(V5, "me", True, 0, None, None, None, Properties(session_expiry=100)))
@@ -170,7 +170,7 @@ def test_a_version_of_the_future_is_refused_in_the_words_of_mqtt_5(make, level):
 
 @pytest.mark.parametrize(("limit", "codes"), [(4, []), (5, [0x95]), (15, [0x95]), (20, [0])])
 @pytest.mark.parametrize("expiry", [0, 100])
-def test_nothing_but_connack_comes_first(make, limit, codes, expiry):
+def test_connack_is_the_first_packet(make, limit, codes, expiry):
     wire = make()
     said = Properties(maximum_packet_size=limit, session_expiry=expiry)
     heard = wire.say(Connect(V5, "me", True, 0, None, None, None, said))
@@ -321,7 +321,7 @@ def test_a_session_that_ends_with_its_connection_does_not_begin_to_last(come):
     assert [each.codes for each in wire.disconnect(expiry=5)] == [[0x82]]
 
 
-def test_what_was_published_before_disconnect_is_answered_and_nothing_counts_behind(come):
+def test_a_publish_before_disconnect_is_answered_and_later_packets_are_ignored(come):
     wire = come()
     other = come("other", to="t")
     early, late = (Publish("t", payload, 1, False, False, 3, NONE) for payload in (b"early", b"late"))

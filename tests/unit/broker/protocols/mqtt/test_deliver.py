@@ -86,7 +86,7 @@ def test_a_message_comes_with_the_lower_qos(come, writer, clean, version, publis
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_what_was_not_acknowledged_comes_again(lasting, writer, version):
+def test_an_unacknowledged_message_is_sent_again(lasting, writer, version):
     """MQTT-4.4.0-1: with its packet id."""
     wire = lasting(version=version, to="t", qos=1)
     send(writer, "t", "w", "x", "y")
@@ -130,7 +130,7 @@ def test_a_next_master_gives_messages_of_qos_1_other_packet_ids(lasting, writer,
     assert ids[b"2"] == first[b"2"] != ids[b"1"]
 
 
-def test_what_a_former_master_may_have_sent_with_qos_1_has_dup(lasting, writer, harness, hooks):
+def test_messages_that_a_former_master_may_have_sent_with_qos_1_have_dup(lasting, writer, harness, hooks):
     """Of each topic as many as may have been on their way at once; what came with QoS 2 has a record that says so."""
     limits = replace(LIMITS, receive_maximum=2)
     lasting(to="t/#", qos=2, limits=limits)
@@ -157,7 +157,7 @@ def test_what_a_former_master_may_have_sent_with_qos_1_has_dup(lasting, writer, 
     assert dups == {"a0": True, "a1": True, "a2": False, "b0": True, "once": False, "later": False}
 
 
-def test_what_had_qos_1_and_has_qos_2_now_is_recorded(lasting, writer, harness):
+def test_a_message_whose_qos_changed_from_1_to_2_is_recorded(lasting, writer, harness):
     wire = lasting(to="t", qos=1)
     writer.publish("t", "x", qos=2)
     (message,) = wire.heard()
@@ -256,7 +256,7 @@ def test_answers_that_belong_to_nothing_are_no_matter(lasting, writer):
 
 
 @pytest.mark.parametrize("topic_filter", ["t", "$share/group/t"])
-def test_what_comes_at_once_is_kept_by_few_transactions(lasting, writer, topic_filter):
+def test_deliveries_of_one_turn_are_stored_in_few_transactions(lasting, writer, topic_filter):
     count = 5 * GATHERED_MAX
     wire = lasting()
     wire.subscribe(topic_filter, qos=2)
@@ -286,7 +286,7 @@ def test_what_comes_at_once_is_kept_by_few_transactions(lasting, writer, topic_f
     [encode(Unsubscribe(7, ("t",), NONE)), encode(Disconnect(0, NONE)), b"\xf0\x00"],
     ids=["unsubscribe", "disconnect", "what is not allowed"],
 )
-def test_what_comes_right_behind_pubrec_finds_the_message_with_the_client(lasting, writer, last):
+def test_a_packet_right_after_pubrec_finds_the_message_at_the_client(lasting, writer, last):
     """In one piece with it."""
     wire = lasting(to="t", qos=2)
     send(writer, "t", "x", "y", qos=2)
@@ -362,7 +362,7 @@ def test_packet_ids_are_used_again_when_they_are_free(come, writer):
     assert ids == [65_534, 65_535, 1, 2]
 
 
-def test_who_has_no_free_packet_id_has_no_room():
+def test_a_session_without_a_free_packet_id_has_no_room():
     outgoing = Outgoing(KeptRecords(None), 10, last=2)
     outgoing.found(OutgoingRecord(1, "t", "x"), 1)
     assert outgoing.has_room
@@ -382,7 +382,7 @@ def test_a_message_that_expired_while_it_waited_is_left_out(come, writer, harnes
     assert payloads(wire.answer(PUBACK, first.packet_id)) == ["3"]
 
 
-def test_what_a_client_says_behind_room_for_an_expired_message_is_answered_at_once(make, writer, harness):
+def test_a_packet_after_room_for_an_expired_message_is_answered_at_once(make, writer, harness):
     """The client's turn ends early with the packet for the expired message, and another turn follows."""
     wire = make()
     wire.connect(receive_maximum=1)
@@ -395,7 +395,7 @@ def test_what_a_client_says_behind_room_for_an_expired_message_is_answered_at_on
     assert types(wire.say(Acknowledgement(PUBACK, first.packet_id, 0, NONE), PingRequest())) == ["PINGRESP"]
 
 
-def test_what_is_left_of_its_time_is_told(lasting, writer, harness):
+def test_the_remaining_expiry_time_is_sent(lasting, writer, harness):
     """MQTT-3.3.2-6. It began when the message came, not with the connection."""
     wire = lasting(to="t", qos=1)
     harness.wait(50)
@@ -457,7 +457,7 @@ def test_another_subscription_identifier_makes_no_packet_too_long(lasting, write
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_what_is_not_acknowledged_gives_the_session_nothing_to_do(come, writer, version):
+def test_unacknowledged_messages_cause_no_work_for_the_session(come, writer, version):
     wire = come(version=version, to="t")
     writer.publish("t", "x")
     assert payloads(wire.heard()) == ["x"]

@@ -38,7 +38,7 @@ def test_properties_that_take_long_are_not_decoded_on_the_loop(more: int) -> Non
     assert found == ((0, False, 0) if more else (2, True, count))
 
 
-def test_what_a_client_may_send_keeps_its_qos_and_its_properties_in_the_store() -> None:
+def test_a_publish_keeps_its_qos_and_properties_in_the_store() -> None:
     size = USER_BYTES_MAX // USER_PROPERTIES_MAX - 8
     user = tuple((f"n{number:03}", "x" * size) for number in range(USER_PROPERTIES_MAX - 1))
     for properties in (user, (*user, user[0])):  # the last one: a name twice

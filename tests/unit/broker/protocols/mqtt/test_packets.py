@@ -349,7 +349,7 @@ def test_a_mistake_has_its_reason_code(cut, version: Version | None, data: str, 
 
 
 @pytest.mark.parametrize("first", ["00", "20", "36", "38", "90", "83", "10"])
-def test_what_no_client_may_send_is_refused_before_it_is_whole(first: str) -> None:
+def test_a_packet_that_no_client_may_send_is_refused_before_it_is_complete(first: str) -> None:
     for rest in ("", "FF", "FFFF7F", "7F0001"):
         parser = parser_of(V5)
         parser.feed(bytes.fromhex(first + rest))
@@ -508,7 +508,7 @@ def test_mqtt_3_has_return_codes_for_some_refusals() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("ids", [(), (1,), (300, (1 << 28) - 1)])
-def test_what_is_published_to_a_client_reads_as_it_was_written(version: Version, ids: tuple[int, ...]) -> None:
+def test_a_written_publish_can_be_read(version: Version, ids: tuple[int, ...]) -> None:
     for packet in fuzz.samples(version):
         if not isinstance(packet, Publish):
             continue

@@ -53,7 +53,7 @@ def test_every_topic_goes_and_comes_under_its_name(come, topic, version):
 
 @pytest.mark.parametrize("version", ALL)
 @pytest.mark.parametrize("topic", ["a+b%20c", "a?x=1#y", "#/__proto__", "+" * 9_000])
-def test_what_is_no_topic_is_refused_by_its_name(come, caplog, topic, version):
+def test_an_invalid_topic_is_refused_by_its_name(come, caplog, topic, version):
     caplog.set_level("INFO")
     for say in (lambda wire: wire.publish(topic, "x"), lambda wire: wire.subscribe(topic)):
         wire = come(version=version)
@@ -260,7 +260,7 @@ def test_a_refused_message_of_mqtt_3_closes_or_is_acknowledged(come, hooks, qos,
 # ---- retained messages
 
 
-def test_what_is_retained_is_sent_to_its_topic_and_kept_at_once(come, harness, reader):
+def test_a_retained_message_is_sent_and_stored_at_once(come, harness, reader):
     wire = come()
     assert types(wire.publish("t", "x", qos=1, retain=True)) == ["PUBACK"]
     wire.publish("t", "y", retain=True)
@@ -309,7 +309,7 @@ def test_properties_reach_who_subscribes(come, reader):
 
 
 @pytest.mark.parametrize("correlation_data", [bytes(65_000), "\U0001f600".encode() * 16_000])
-def test_what_java_has_no_room_for_reaches_who_subscribes_and_can_be_stored(come, reader, harness, correlation_data):
+def test_strings_too_long_for_java_reach_subscribers_and_can_be_stored(come, reader, harness, correlation_data):
     said = Properties(correlation_data=correlation_data, user=(("\U0001f600" * 16_000, "1"), ("a", "2")))
     jms = harness.client()
     jms.subscribe(destination=Destination(DestinationKind.TOPIC, "t"))

@@ -55,7 +55,7 @@ def test_a_life_without_crashes_is_shorter_than_the_last_crash(harness, topic_fi
 
 
 @FILTERS
-def test_what_was_promised_holds_wherever_the_broker_dies(make_harness, topic_filter):
+def test_the_promises_hold_at_every_crash_of_the_broker(make_harness, topic_filter):
     for first, second, is_told in crashes(OPERATIONS_MAX, AGAIN_MAX, 120):
         harness = make_harness()
         noted = hooks()
@@ -76,7 +76,7 @@ def test_what_was_promised_holds_wherever_the_broker_dies(make_harness, topic_fi
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_a_device_dies_of_is_a_dead_letter(make_harness, qos):
+def test_a_message_that_kills_a_device_is_a_dead_letter(make_harness, qos):
     """DUP and the count go on with the next master; then its session goes on with other messages."""
     harness = make_harness(maximum_redeliveries=3)
     hooks = NotedHooks()

@@ -71,7 +71,7 @@ def test_a_later_subscription_takes_the_place_of_the_first(come, writer, clean, 
     assert wire.heard() == []
 
 
-def test_nothing_is_lost_when_a_subscription_is_replaced(lasting, writer):
+def test_no_message_is_lost_when_a_subscription_is_replaced(lasting, writer):
     """MQTT-3.8.4-4."""
     wire = lasting(receive_maximum=1, to="t", qos=1)
     for number in range(3):
@@ -202,7 +202,7 @@ def test_unsuback_comes_when_nothing_is_kept_of_the_subscription(lasting, harnes
     assert harness.stored() == (1 if heard else 2)
 
 
-def test_what_waits_for_room_of_an_ended_subscription_is_not_sent(come, writer):
+def test_a_waiting_message_of_an_ended_subscription_is_not_sent(come, writer):
     """MQTT-3.10.4-2."""
     wire = come(receive_maximum=1)
     wire.subscribe("t", "u", qos=1)
@@ -385,7 +385,7 @@ def make_as(harness, lasting):
 
 @pytest.mark.parametrize("version", ALL)
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_what_may_not_be_read_is_refused(make_as, version, qos):
+def test_a_subscription_without_the_right_to_read_is_refused(make_as, version, qos):
     wire = make_as("ann", "a", version)
     (suback,) = wire.subscribe("bob/x", "ann/x", "bob/x", "shared", qos=qos)
     refused = 0x87 if version is V5 else 0x80
@@ -395,7 +395,7 @@ def test_what_may_not_be_read_is_refused(make_as, version, qos):
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_who_leaves_what_is_refused_meanwhile_is_answered(make_as, harness, qos):
+def test_an_unsubscribe_of_a_subscription_refused_meanwhile_is_answered(make_as, harness, qos):
     wire = make_as("ann", "a")
     answers = wire.say(Subscribe(5, (Filter("bob/x", qos, False, False, 0),), NONE), Unsubscribe(6, ("bob/x",), NONE))
     assert {each.packet_id: (each.type, each.codes) for each in answers} == {
@@ -409,7 +409,7 @@ def test_who_leaves_what_is_refused_meanwhile_is_answered(make_as, harness, qos)
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("retain", [False, True])
 @pytest.mark.parametrize(("topic", "code"), [("bob/x", 0x87), ("ann" + "x" * 600, 0x90)])
-def test_what_may_not_be_written_is_refused(make_as, version, qos, retain, topic, code):
+def test_a_publish_without_the_right_to_write_is_refused(make_as, version, qos, retain, topic, code):
     """MQTT-3.3.5-2; told by its name also within a transaction. A topic too long for a destination is no matter of
     rights, and refused all the same."""
     wire = make_as("ann", "a", version)
@@ -454,7 +454,7 @@ def few_destinations(harness):
     harness.settings = replace(harness.settings, destinations_max=12)
 
 
-def test_who_makes_sessions_without_end_leaves_as_many_for_others(few_destinations, make_as):
+def test_a_client_with_very_many_sessions_leaves_as_many_for_others(few_destinations, make_as):
     codes = []
     for number in range(20):
         wire = make_as("eve", f"eve-{number}")
@@ -718,7 +718,7 @@ def test_retained_messages_are_not_for_who_shares(come, writer, hooks):
     assert types(come().subscribe("$share/g/t", qos=1)) == ["SUBACK"]
 
 
-def test_what_was_refused_by_one_who_shares_goes_to_no_other(come, writer):
+def test_a_shared_message_that_a_member_refused_goes_to_no_other(come, writer):
     """MQTT-4.8.2-6."""
     members = [come(f"member{number}") for number in range(2)]
     for wire in members:
@@ -740,7 +740,7 @@ def _share_of_two(lasting):
 
 @pytest.mark.parametrize("fails_over", [False, True])
 @pytest.mark.parametrize("answer", [None, PUBREC])
-def test_what_was_begun_with_qos_2_is_its_takers(lasting, writer, harness, answer, fails_over):
+def test_a_shared_message_begun_with_qos_2_stays_with_its_member(lasting, writer, harness, answer, fails_over):
     """MQTT-4.8.2-4: it is completed when its taker is back, and goes to no other meanwhile."""
     one, two = _share_of_two(lasting)
     writer.publish("t", "x", qos=2, content_type="a/b", user=(("k", "1"), ("k", "2")), message_expiry=60)
@@ -777,7 +777,7 @@ def test_what_was_begun_with_qos_2_is_its_takers(lasting, writer, harness, answe
     assert harness.stored() == 4  # two sessions, and two subscriptions
 
 
-def test_what_was_begun_with_qos_2_goes_to_no_other_when_its_session_ends(come, lasting, writer, harness):
+def test_a_shared_message_begun_with_qos_2_goes_to_no_other_when_its_session_ends(come, lasting, writer, harness):
     """MQTT-4.8.2-5."""
     members = _share_of_two(lasting)
     writer.publish("t", "x", qos=2)
@@ -790,7 +790,7 @@ def test_what_was_begun_with_qos_2_goes_to_no_other_when_its_session_ends(come, 
     assert harness.stored() == 1  # the other's session
 
 
-def test_what_waits_for_room_goes_to_another(lasting, writer):
+def test_a_waiting_shared_message_goes_to_another_member(lasting, writer):
     members = _share_of_two(lasting)
     for number in range(5):
         writer.publish("t", str(number), qos=2, id=number + 1)
@@ -803,7 +803,7 @@ def test_what_waits_for_room_goes_to_another(lasting, writer):
     assert payloads(lasting("member0").rest) == begun[0]
 
 
-def test_what_was_begun_waits_for_room_and_does_not_expire(lasting, writer, harness):
+def test_a_begun_message_waits_for_room_and_does_not_expire(lasting, writer, harness):
     """MQTT-4.3.3-7."""
     wire = lasting(to="$share/g/t", qos=2)
     for number in (1, 2):
@@ -817,7 +817,7 @@ def test_what_was_begun_waits_for_room_and_does_not_expire(lasting, writer, harn
     assert payloads(again.answer(PUBCOMP, again.rest[0].packet_id)) == ["2"]
 
 
-def test_what_was_begun_is_sent_to_its_end_though_its_subscription_is_over(lasting, writer):
+def test_a_begun_message_is_completed_after_its_subscription_ended(lasting, writer):
     """MQTT-3.10.4-3."""
     wire = lasting(to="$share/g/t", qos=2)
     writer.publish("t", "x", qos=2)
@@ -844,7 +844,7 @@ def test_a_long_message_is_not_stored_twice_for_who_shares(lasting, writer, harn
 # ---- a client that is away
 
 
-def test_what_is_not_stored_is_not_kept_for_who_is_away(come, lasting, writer, harness):
+def test_a_message_that_is_not_stored_is_not_kept_for_an_absent_client(come, lasting, writer, harness):
     """MQTT 5.0, 4.1: it would fill the memory, and publishers would wait for who may never come back."""
     wire = lasting(to="t/+", qos=1)
     writer.publish("t/1", "there", qos=0)

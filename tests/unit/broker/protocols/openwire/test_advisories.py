@@ -162,7 +162,7 @@ def test_a_temporary_queue_is_told_in_activemqs_words() -> None:
 @pytest.mark.parametrize(
     "event", [event for event in MessageEvent if event is not MessageEvent.NO_CONSUMER], ids=lambda event: event.value
 )
-def test_what_happens_to_a_message_is_told_with_the_message(event: MessageEvent) -> None:
+def test_an_advisory_about_a_message_contains_the_message(event: MessageEvent) -> None:
     fact = MessageFact(event, MESSAGE, QUEUE, (CONNECTION, "1:1"), 3)
     message, wire = told(fact)
     assert message.destination.name == f"ActiveMQ.Advisory.{event.value}.Queue.TEST.Q"
@@ -190,7 +190,7 @@ def test_a_message_without_a_consumer_comes_itself() -> None:
     assert (message.body, message.message_id, message.properties) == (b"secret", MESSAGE.message_id, {"colour": "red"})
 
 
-def test_nothing_is_told_about_what_tells() -> None:
+def test_there_are_no_advisories_about_advisories() -> None:
     advisor = advisories()
     advisory = Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.Queue")
     assert advisor.topic(ConsumerFact(CONNECTION, "1:1", advisory, True, 1)) is None
@@ -219,7 +219,7 @@ def test_subscriptions_of_other_protocols_have_numbers_for_names() -> None:
     assert len(set(ids)) == 4
 
 
-def test_what_is_too_long_to_be_told_is_told_without_it() -> None:
+def test_an_advisory_omits_a_selector_that_is_too_long() -> None:
     message, wire = told(ConsumerFact(CONNECTION, "1:1", QUEUE, True, 1, selector="x" * 70_000))
     assert wire.data_structure is None
     assert message.properties is None

@@ -172,7 +172,7 @@ ID = b"\1\x78\1\0\1a"  # ConnectionId a
         ),
     ],
 )
-def test_what_is_wrong_is_said(frame: bytes, reason: str) -> None:
+def test_an_invalid_frame_is_described(frame: bytes, reason: str) -> None:
     with pytest.raises(WireError) as caught:
         STORED.decode(frame)
     assert str(caught.value).startswith(reason)
@@ -280,7 +280,7 @@ def test_after_a_frame_that_could_not_be_written_the_peer_is_told_anew() -> None
         (WireFormat(is_tight=True), BrokerInfo(peer_broker_infos=(BrokerInfo(),) * 0x7000), "booleans, at most 32767"),
     ],
 )
-def test_what_there_is_no_room_for_is_not_written(wire: WireFormat, command: Command, reason: str) -> None:
+def test_a_value_that_does_not_fit_is_not_written(wire: WireFormat, command: Command, reason: str) -> None:
     with pytest.raises(WireError) as caught:
         wire.encode(command)
     assert reason in str(caught.value)
@@ -363,7 +363,7 @@ def vars_of(command: Command | None) -> list[Any]:
 
 
 @given(I32, st.booleans(), I32, I32, st.none() | st.builds(ProducerId, st.text(max_size=9), I32, I32))
-def test_what_is_written_the_short_way_is_what_the_interpreter_writes(
+def test_the_hot_writers_give_the_bytes_of_the_interpreter(
     number: int, required: bool, correlation: int, result: int, producer: ProducerId | None
 ) -> None:
     slow = WireFormat()

@@ -74,7 +74,7 @@ def refusal(peer: Peer, command: schema.Command, kind: ErrorKind, *, is_fatal: b
 # ---- connections and sessions
 
 
-def test_who_connects_without_a_client_id_is_refused() -> None:
+def test_a_connection_without_a_client_id_is_refused() -> None:
     peer = Peer()
     peer.shake_hands()
     refusal(peer, schema.ConnectionInfo(1, True, CONNECTION_ID), ErrorKind.CLIENT_ID, is_fatal=True)
@@ -100,13 +100,13 @@ def test_a_network_bridge_is_refused_by_name() -> None:
     assert "'other'" in error.message
 
 
-def test_what_only_brokers_say_ends_the_connection() -> None:
+def test_a_command_between_brokers_ends_the_connection() -> None:
     refusal(connected(), schema.ReplayCommand(9, True), ErrorKind.GENERAL, is_fatal=True)
     refusal(connected(), schema.MessageDispatch(9, True, CONSUMER), ErrorKind.GENERAL, is_fatal=True)
 
 
 @pytest.mark.parametrize("says", [None, "ConnectionInfo", "ConnectionControl"])
-def test_who_fails_over_is_told_at_connect_and_at_a_handover_where_the_brokers_are_now(says: str | None) -> None:
+def test_a_failover_client_gets_the_addresses_at_connect_and_at_a_handover(says: str | None) -> None:
     """A Java client's first connection says it in ConnectionInfo alone."""
     uris = ["tcp://a:1"]
     peer = Peer(Greeting("b1", "ID:broker-1", "tcp://b1:61616", failover_uris=uris))
@@ -138,7 +138,7 @@ def test_who_fails_over_is_told_at_connect_and_at_a_handover_where_the_brokers_a
     ],
     ids=lambda command: type(command).__name__,
 )
-def test_nothing_is_done_for_whom_the_broker_does_not_know(command: schema.Command) -> None:
+def test_a_command_of_an_unknown_client_is_refused(command: schema.Command) -> None:
     peer = Peer()
     peer.shake_hands()
     error = refusal(peer, command, ErrorKind.STATE)
@@ -158,7 +158,7 @@ def test_nothing_is_done_for_whom_the_broker_does_not_know(command: schema.Comma
     ],
     ids=lambda command: type(command).__name__,
 )
-def test_what_was_never_opened_is_named(command: schema.Command) -> None:
+def test_an_object_that_was_never_opened_is_named(command: schema.Command) -> None:
     assert "had not been registered" in refusal(connected(), command, ErrorKind.STATE).message
 
 
@@ -178,7 +178,7 @@ def test_what_was_never_opened_is_named(command: schema.Command) -> None:
     ],
     ids=repr,
 )
-def test_what_lacks_something_is_refused_and_the_connection_stays(command: schema.Command) -> None:
+def test_an_incomplete_command_is_refused_and_the_connection_stays(command: schema.Command) -> None:
     refusal(connected(), command, ErrorKind.GENERAL)
 
 
@@ -304,7 +304,7 @@ def test_destinations_are_created_and_deleted() -> None:
     assert deleted.destination == TOPIC
 
 
-def test_nobody_makes_a_temporary_destination_in_anothers_name() -> None:
+def test_a_temporary_destination_with_anothers_name_is_refused() -> None:
     foreign = Destination(DestinationKind.TEMP_QUEUE, f"{CONNECTION}2:1")
     refusal(connected(), schema.DestinationInfo(8, True, CONNECTION_ID, foreign, 0), ErrorKind.SECURITY)
 

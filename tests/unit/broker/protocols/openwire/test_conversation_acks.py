@@ -166,7 +166,7 @@ def test_a_redelivery_of_the_clients_own_is_counted() -> None:
         (AckType.POISON, Throwable("java.lang.Throwable", None), "java.lang.Throwable"),
     ],
 )
-def test_what_expired_and_poison_are_given_up_with_their_cause(
+def test_expired_and_poison_deliveries_are_given_up_with_their_cause(
     type: AckType, cause: Throwable | None, text: str
 ) -> None:
     peer, messages = holding(3)
@@ -252,7 +252,7 @@ def begun(peer: Peer) -> None:
     peer.hear_all()
 
 
-def test_what_a_rolled_back_transaction_acknowledged_waits_again() -> None:
+def test_deliveries_acknowledged_in_a_rolled_back_transaction_wait_again() -> None:
     peer, messages = holding(3)
     for _ in range(2):
         begun(peer)
@@ -261,7 +261,7 @@ def test_what_a_rolled_back_transaction_acknowledged_waits_again() -> None:
         assert isinstance(only(peer, transaction(TransactionType.ROLLBACK)), Abort)
 
 
-def test_what_a_committed_transaction_acknowledged_is_gone() -> None:
+def test_deliveries_acknowledged_in_a_committed_transaction_are_removed() -> None:
     peer, messages = holding(3)
     begun(peer)
     only(peer, ack(AckType.STANDARD, messages[0], messages[1], 2, transaction=LOCAL))
@@ -272,7 +272,7 @@ def test_what_a_committed_transaction_acknowledged_is_gone() -> None:
     assert only(peer, ack(AckType.STANDARD, messages[2], messages[2], 1)).tag == 3
 
 
-def test_what_a_failed_commit_acknowledged_waits_again() -> None:
+def test_deliveries_acknowledged_in_a_failed_commit_wait_again() -> None:
     peer, messages = holding(1)
     begun(peer)
     only(peer, ack(AckType.STANDARD, messages[0], messages[0], 1, transaction=LOCAL))
@@ -294,7 +294,7 @@ def test_a_range_in_a_transaction_has_as_many_as_it_says_or_more() -> None:
 
 @pytest.mark.parametrize("state", ["nothing dispatched", "restored", "consumer gone"])
 @pytest.mark.parametrize("type", list(AckType))
-def test_what_a_transaction_takes_of_another_connections_deliveries_is_told_to_the_broker(
+def test_an_acknowledgement_of_another_connections_delivery_in_a_transaction_is_passed_on(
     state: str, type: AckType
 ) -> None:
     peer, messages = holding(int(state != "nothing dispatched"), is_restored=state == "restored")

@@ -106,7 +106,7 @@ def test_a_connection_without_greeting_is_no_connection() -> None:
     assert "came before WireFormatInfo" in failure.error.message
 
 
-def test_nothing_is_said_to_a_client_that_did_not_greet() -> None:
+def test_a_client_that_did_not_greet_gets_no_output() -> None:
     peer = Peer()
     peer.session.take()
     peer.session.fail(ClientError("No CONNECT came"))
@@ -191,7 +191,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size
 
 
 @given(st.sampled_from(OURS), CHANGES)
-def test_whatever_bytes_come_receive_answers_with_commands(sample: bytes, changes: list[tuple[int, int]]) -> None:
+def test_receive_returns_commands_for_any_bytes(sample: bytes, changes: list[tuple[int, int]]) -> None:
     """Frames of ActiveMQ's own with a few bytes changed: commands, or the connection's end and silence."""
     peer = connected()
     frame = bytearray(sample)
@@ -314,7 +314,7 @@ def test_a_damaged_message_ends_the_connection_with_the_reason() -> None:
 # ---- answers
 
 
-def test_who_connects_has_a_response() -> None:
+def test_a_connect_gets_a_response() -> None:
     peer = Peer()
     peer.shake_hands()
     command = one(Connect, peer.say(CONVERSATION[0]))
@@ -341,7 +341,7 @@ def test_who_connects_has_a_response() -> None:
     ],
     ids=lambda command: type(command).__name__,
 )
-def test_what_asks_nothing_of_the_broker_is_answered_at_once(command: schema.Command) -> None:
+def test_a_command_without_effect_in_the_broker_is_answered_at_once(command: schema.Command) -> None:
     peer = opened()
     assert peer.say(command) == []
     assert peer.hear() == schema.Response(correlation_id=70)
@@ -505,7 +505,7 @@ def test_a_consumer_gets_the_message_as_it_is_stored() -> None:
     assert not heard.response_required
 
 
-def test_what_another_protocol_sent_is_shown_and_acknowledged_like_all_others() -> None:
+def test_a_message_of_another_protocol_is_delivered_and_acknowledged() -> None:
     peer = opened()
     message = Message(QUEUE, "a name of its own", b"from STOMP", BodyKind.TEXT, properties={"colour": "red"})
     peer.deliver(1, message)

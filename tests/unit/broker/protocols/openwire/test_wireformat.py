@@ -93,7 +93,7 @@ def test_a_peer_without_properties_gets_the_plainest_form_and_no_heart_beats() -
     assert (agreed.inactivity_ms, agreed.initial_delay_ms, agreed.max_frame_size) == (0, 0, LIMIT)
 
 
-def test_what_both_want_they_do_and_the_lesser_number_holds() -> None:
+def test_an_option_of_both_peers_is_used_and_the_lesser_number_applies() -> None:
     both = negotiate(peer(12, **EAGER), peer(9, **EAGER | {"CacheSize": 300, "MaxFrameSize": Long(900)}))
     assert both == Agreement(9, True, True, True, 200, 900, 5000, 20_000)
     form = both.wire_format()
@@ -102,7 +102,7 @@ def test_what_both_want_they_do_and_the_lesser_number_holds() -> None:
 
 @pytest.mark.parametrize("name", ["StackTraceEnabled", "CacheEnabled", "TightEncodingEnabled"])
 @pytest.mark.parametrize("value", [False, None])
-def test_what_one_does_not_want_neither_does(name: str, value: bool | None) -> None:
+def test_an_option_that_one_peer_refuses_is_not_used(name: str, value: bool | None) -> None:
     one = peer(12, **EAGER)
     other = peer(12, **EAGER | {name: value})
     attribute = {
@@ -116,13 +116,13 @@ def test_what_one_does_not_want_neither_does(name: str, value: bool | None) -> N
 
 
 @pytest.mark.parametrize("value", [0, -5])
-def test_who_says_0_watches_for_no_silence_and_limits_no_frame(value: int) -> None:
+def test_zero_means_no_limit_of_silence_and_of_frames(value: int) -> None:
     agreed = negotiate(OURS, peer(**EAGER | {"MaxInactivityDuration": Long(value), "MaxFrameSize": Long(value)}))
     assert agreed.inactivity_ms == 0
     assert agreed.max_frame_size == LIMIT
 
 
-def test_who_looks_at_no_size_is_sent_any() -> None:
+def test_a_peer_without_a_size_check_gets_frames_of_any_size() -> None:
     assert negotiate(OURS, peer(MaxFrameSize=Long(1000), MaxFrameSizeEnabled=False)).max_frame_size == (1 << 63) - 1
 
 
@@ -200,14 +200,14 @@ def test_frames_of_one_length_that_came_together() -> None:
     assert alone is frames[0], "one that came alone is not copied"
 
 
-def test_what_is_kept_of_an_unfinished_frame_is_what_came_of_it() -> None:
+def test_an_unfinished_frame_takes_the_memory_of_its_received_bytes() -> None:
     cutter = FrameCutter(1 << 30)
     assert cut(cutter, [struct.pack(">i", 1 << 30), b"abc"]) == []
     assert cutter.pending_bytes == 7
 
 
 @pytest.mark.parametrize("length", [10, 1_000])
-def test_what_is_gathered_costs_little_more_than_its_bytes_and_is_not_copied_again(length: int) -> None:
+def test_a_collected_frame_takes_little_more_than_its_bytes_and_is_not_copied(length: int) -> None:
     frame = framed(b"x" * (1 << 20))
     cutter = FrameCutter(1 << 30)
     tracemalloc.start()

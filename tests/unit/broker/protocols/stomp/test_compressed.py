@@ -66,7 +66,7 @@ def test_a_body_within_the_limit_comes_inflated(make: Sent) -> None:
 
 @pytest.mark.parametrize("make", [a_text, bytes_of])
 @pytest.mark.parametrize("length", [QUICK_BYTES_MAX - 4, QUICK_BYTES_MAX + 1, 12 * QUICK_BYTES_MAX])
-def test_what_takes_long_is_made_ready_beside_the_loop(make: Sent, length: int) -> None:
+def test_a_long_conversion_is_prepared_on_a_thread(make: Sent, length: int) -> None:
     message, body, _ = make(length)
     client = client_of(limit=100 << 20)
     _, seen = client.sees(message)
@@ -74,7 +74,7 @@ def test_what_takes_long_is_made_ready_beside_the_loop(make: Sent, length: int) 
     assert client.was_prepared is (length > QUICK_BYTES_MAX)
 
 
-def test_what_was_made_ready_for_nobody_is_let_go() -> None:
+def test_a_preparation_without_a_receiver_is_dropped() -> None:
     message, _, _ = a_text(2 * QUICK_BYTES_MAX)
     session = client_of(limit=100 << 20).session
     for _ in range(2):
@@ -161,14 +161,14 @@ def test_a_longer_map_comes_without_a_body_and_says_why() -> None:
 
 @pytest.mark.parametrize("make", [schema.ActiveMQTextMessage, schema.ActiveMQBytesMessage])
 @pytest.mark.parametrize("content", [b"", b"\0\0", b"\0\0\0\5", b"\0\0\0\5not zlib"])
-def test_what_cannot_be_inflated_is_told_to_nobody(make: Any, content: bytes) -> None:
+def test_a_body_that_cannot_be_decompressed_is_delivered_to_nobody(make: Any, content: bytes) -> None:
     client = client_of()
     with pytest.raises(Undeliverable):
         client.sees(sent(make, content))
 
 
 @pytest.mark.parametrize(("length", "is_kept"), [(KEPT_BYTES_MAX // 2, True), (KEPT_BYTES_MAX + 1, False)])
-def test_what_was_encoded_last_is_at_hand_only_while_it_is_short(length: int, is_kept: bool) -> None:
+def test_only_a_short_last_encoding_is_cached(length: int, is_kept: bool) -> None:
     message, _, _ = bytes_of(length)
     first, second = (encode_once(message, V12, None, write_destination, inflated_bytes_max=LIMIT) for _ in range(2))
     assert first == second

@@ -153,7 +153,7 @@ def test_a_frame_that_is_too_long_is_passed_over(cut, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("cut", [lambda data: [data], single_bytes], ids=["whole", "byte by byte"])
-def test_what_reaches_the_limits_exactly_is_read(cut) -> None:
+def test_a_frame_exactly_at_the_limits_is_read(cut) -> None:
     data = b"C" * 16 + b"\n" + b"a:" + b"x" * 30 + b"\nb:1\nc:1\n\n\0"
     assert parse(cut(data), V12, SMALL) == [("C" * 16, {"a": "x" * 30, "b": "1", "c": "1"}, b"")]
 
@@ -252,7 +252,7 @@ def test_the_headers_of_a_frame_that_is_not_whole_are_counted(letter: str) -> No
     assert parser.unfinished_bytes == 0
 
 
-def test_nothing_is_lost_when_a_frame_is_asked_for_between_the_bytes() -> None:
+def test_no_frame_is_lost_if_requested_between_the_bytes() -> None:
     parser = FrameParser(Limits())
     parser.dialect = V12
     frames = []

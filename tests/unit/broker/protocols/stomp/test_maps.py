@@ -59,7 +59,7 @@ def test_a_map_comes_back_with_its_types(entries: dict[str, Any]) -> None:
 @pytest.mark.parametrize("bytes_max", [1, 1 << 20])
 @settings(deadline=None)
 @given(entries=st.dictionaries(_texts, _values, max_size=5))
-def test_what_is_read_in_pieces_is_the_same(bytes_max: int, entries: dict[str, Any]) -> None:
+def test_a_map_read_in_pieces_is_the_same(bytes_max: int, entries: dict[str, Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(maps, "PIECE_BYTES_MAX", bytes_max)
         assert typed(read_xml(write_xml(entries))) == typed(entries)
@@ -67,7 +67,7 @@ def test_what_is_read_in_pieces_is_the_same(bytes_max: int, entries: dict[str, A
 
 
 @pytest.mark.parametrize("data", [b'{"map":"\\u12"}', b'{"map":' + b"[" * 100_000, b'{"map"}', b"\xff", b'{"map":1e}'])
-def test_what_is_no_json_has_a_reason_in_pieces_too(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_json_in_pieces_has_a_reason_too(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maps, "PIECE_BYTES_MAX", 1)
     with pytest.raises(ValueError, match=r"\w"):
         read_json(data)
@@ -84,7 +84,7 @@ def test_attributes_without_end_are_not_read() -> None:
 @pytest.mark.parametrize(
     "section", [b"<!-- < %b -->", b"<![CDATA[ < %b ]]>", b"<!-- <![CDATA[ -->", b"<![CDATA[ <!-- ]]>"]
 )
-def test_what_is_no_tag_may_be_long(section: bytes) -> None:
+def test_a_long_text_that_is_no_tag_is_accepted(section: bytes) -> None:
     text = section % (b"x" * 2_000) if b"%b" in section else section
     xml = b"<map><entry>%b<string>a</string><int>1</int></entry></map>" % text
     assert read_xml(xml) == {"a": 1}

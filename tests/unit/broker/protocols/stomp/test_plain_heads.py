@@ -22,7 +22,7 @@ SEND = "SEND\ndestination:/queue/a\nreceipt:1\n\nbody\0"
 @example(SEND, V12)
 @example("SEND\na:1\na:2\n\n\0", V12)
 @example("SEND\n" + "a:1\n" * 7 + "\n\0", V12)
-def test_what_is_read_in_c_is_what_python_reads(text: str, dialect: Dialect) -> None:
+def test_the_compiled_reader_reads_what_python_reads(text: str, dialect: Dialect) -> None:
     data = text.encode()
     start = len(data) - len(data.lstrip(b"\r\n"))
     found = native.plain_head(data, start, LIMITS.command_bytes_max, LIMITS.headers_max)
@@ -71,7 +71,7 @@ def test_limits_are_kept_to_the_byte() -> None:
     assert native.plain_head(head + b"\n\n", 0, len(head), 1) is None
 
 
-def test_what_is_no_place_in_the_data_is_refused() -> None:
+def test_an_offset_outside_of_the_data_is_refused() -> None:
     for start in (-1, 5):
         with pytest.raises(ValueError, match="within the data"):
             native.plain_head(b"SEND", start, 10, 10)

@@ -401,7 +401,7 @@ def test_a_frame_becomes_its_command_however_it_comes(version: str, data: bytes,
 
 
 @cases(REFUSALS)
-def test_what_is_refused_is_told_and_the_session_goes_on(version: str, data: bytes, expected: str) -> None:
+def test_a_refusal_is_reported_and_the_session_continues(version: str, data: bytes, expected: str) -> None:
     session = connected_session(version)
     refused, understood = session.receive(data + b"SEND\ndestination:/queue/a\n\nx\0")
     assert isinstance(refused, ProtocolFailure)
@@ -636,7 +636,7 @@ class TestMessage:
             assert written in session.take()
 
     @pytest.mark.parametrize("kind", [BodyKind.MAP, BodyKind.OBJECT, BodyKind.STREAM, BodyKind.NONE])
-    def test_what_only_java_understands_has_no_body(self, kind: BodyKind) -> None:
+    def test_a_java_object_has_no_body(self, kind: BodyKind) -> None:
         session = subscribed_session("1.2", "auto")
         session.deliver("s:1", 1, message(body_kind=kind, body=b"java"), 0, AckMode.AUTO)
         ((_, headers, body),) = frames_of(session)
@@ -771,7 +771,7 @@ class TestWords:
         assert data == b"RECEIPT\nreceipt-id:1\n\n\0\n\nRECEIPT\nreceipt-id:2\n\n\0\n"
         assert (pending, session.pending_bytes, session.take()) == (len(data), 0, b"")
 
-    def test_nothing_after_disconnect_counts(self) -> None:
+    def test_frames_after_disconnect_are_ignored(self) -> None:
         session = connected_session()
         commands = session.receive(b"DISCONNECT\nreceipt:r\n\n\0SEND\ndestination:/queue/a\n\n\0")
         assert [type(command) for command in commands] == [Disconnect]
@@ -813,7 +813,7 @@ def test_a_subscription_that_the_broker_ends_is_told_as_an_error() -> None:
 
 @pytest.mark.parametrize("name", ["JMSXUserID:admin", "redelivered:true", "a\nredelivered", " JMSXUserID"])
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_nobody_forges_a_header_by_the_name_of_another(name: str, version: str) -> None:
+def test_no_header_can_be_forged_by_a_property_name(name: str, version: str) -> None:
     session = connected_session(version)
     session.receive(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0")
     there = Destination(QUEUE, "a")

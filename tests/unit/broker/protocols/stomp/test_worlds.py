@@ -52,7 +52,7 @@ class TestTemporaryDestinations:
         seen, _ = asker.sees(answer.message)
         assert (seen["destination"], seen["correlation-id"]) == ("/temp-queue/r", "7")
 
-    def test_what_was_written_for_its_owner_is_not_given_to_others(self) -> None:
+    def test_an_encoding_for_the_owner_of_a_temporary_name_is_not_shared(self) -> None:
         owner, other = StompPeer(), StompPeer(id="ID:b-1-1")
         for client in (owner, other):
             client.subscribe()

@@ -127,7 +127,7 @@ def test_a_close_has_its_code_and_is_the_end(payload: bytes, code: int) -> None:
         pytest.param(client_frame(TEXT, "\u20ac".encode()[:2]), CloseCode.INVALID_PAYLOAD, id="half a character"),
     ],
 )
-def test_what_breaks_the_protocol_is_told_with_its_code(sent: bytes, code: CloseCode) -> None:
+def test_a_protocol_error_is_reported_with_its_code(sent: bytes, code: CloseCode) -> None:
     padding = b"\0" * 4  # of a head that is refused before its mask
     assert refused(sent + padding) == refused(*one_by_one(sent + padding)) == code
 
@@ -154,7 +154,7 @@ def test_text_is_refused_where_all_is_binary() -> None:
     assert read([client_frame(BINARY, b"\xff")], accepts_text=False)[0] == b"\xff"
 
 
-def test_what_was_said_before_a_mistake_can_be_taken() -> None:
+def test_messages_before_a_mistake_can_be_taken() -> None:
     parser = FrameParser(BYTES_MAX, accepts_text=True)
     parser.feed(client_frame(TEXT, b"a") + b"\xff\xff")
     with pytest.raises(WebSocketError):
@@ -162,7 +162,7 @@ def test_what_was_said_before_a_mistake_can_be_taken() -> None:
     assert parser.take() == b"a"
 
 
-def test_nothing_of_a_message_is_kept_that_is_not_whole() -> None:
+def test_no_part_of_an_incomplete_message_is_kept() -> None:
     parser = FrameParser(BYTES_MAX, accepts_text=True)
     frame = client_frame(BINARY, b"x" * 100_000)
     for start in range(0, len(frame) - 1000, 1000):

@@ -97,7 +97,7 @@ def test_the_highest_version_that_is_offered_is_taken() -> None:
         pytest.param(b"GET /" + b"x" * REQUEST_BYTES_MAX, 431, id="a long line"),
     ],
 )
-def test_what_is_no_request_for_a_websocket_is_refused(data: bytes, status: int) -> None:
+def test_an_invalid_request_is_refused(data: bytes, status: int) -> None:
     assert status_of(data) == status
 
 
