@@ -1,26 +1,25 @@
-"""uamqp (Azure's C stack), which always uses TLS. It does not connect again: the program does, and sends again."""
+"""uamqp (Azure's C stack), which always uses TLS. It does not connect again, and after a lost connection it can crash:
+each connection has a process of its own, which ends with it. What has no outcome is sent again.
+
+    uamqp-client.py ROOT ADDRESSES QUEUE                   starts one process after the other for each direction
+    uamqp-client.py receive|send ROOT ADDRESS QUEUE N      one connection; N: the first number to send
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from itertools import cycle
 from typing import Any
 from urllib.parse import urlsplit
 
-import uamqp
-from uamqp.authentication import SASLAnonymous
-from uamqp.errors import AMQPError
-from uamqp.message import MessageHeader, MessageProperties
-
 WINDOW = 50
 PAUSE_SECONDS = 0.05
-#: What it raises when its connection is lost.
-LOST = (AMQPError, OSError, RuntimeError)
-#: Time limit of an attempt, in milliseconds.
+#: Time limit of a send, in milliseconds.
 PATIENCE_MS = 10_000
 
 
@@ -29,58 +28,88 @@ def say(**line: Any) -> None:
     sys.stdout.flush()
 
 
-def clients(make: Any, addresses: str, queue: str, root: str, **options: Any) -> Iterator[Any]:
-    """Open a client of the next address, again and again."""
-    for address in cycle(addresses.split(",")):
-        place = urlsplit(address)
-        login = SASLAnonymous(place.hostname, port=place.port, verify=root)
-        policy = uamqp.errors.ErrorPolicy(max_retries=0)
-        client = make(f"{address}/{queue}", auth=login, error_policy=policy, **options)
-        yield client
-        client.close()
-        time.sleep(PAUSE_SECONDS)
+# ---- one connection
 
 
-def message_of(number: int) -> uamqp.Message:
-    header = MessageHeader()
-    header.durable = True
-    return uamqp.Message(str(number), properties=MessageProperties(message_id=f"n{number}"), header=header)
+def client_of(make: Any, root: str, address: str, queue: str, **options: Any) -> Any:
+    from uamqp.authentication import SASLAnonymous
+    from uamqp.errors import ErrorPolicy
+
+    place = urlsplit(address)
+    login = SASLAnonymous(place.hostname, port=place.port, verify=root)
+    return make(f"{address}/{queue}", auth=login, error_policy=ErrorPolicy(max_retries=0), **options)
 
 
 def receive(*where: str) -> None:
-    for client in clients(uamqp.ReceiveClient, *where, prefetch=WINDOW, auto_complete=False):
-        try:
-            for message in client.receive_messages_iter():
-                say(received=int(b"".join(message.get_data())), id=message.properties.message_id.decode())
-                message.accept()
-        except LOST as error:
-            say(note=f"{type(error).__name__}: {error}")
+    import uamqp
+
+    client = client_of(uamqp.ReceiveClient, *where, prefetch=WINDOW, auto_complete=False)
+    for message in client.receive_messages_iter():
+        say(received=int(b"".join(message.get_data())), id=message.properties.message_id.decode())
+        message.accept()
 
 
-def send(is_over: threading.Event, *where: str) -> None:
-    number, is_confirmed = 0, True
+def send(*where: str, number: int) -> None:
+    import uamqp
+    from uamqp.message import MessageHeader, MessageProperties
+
     # By default it requests the mode second, and then does not settle what the broker has accepted.
     mode = uamqp.constants.ReceiverSettleMode.ReceiveAndDelete
-    for client in clients(uamqp.SendClient, *where, msg_timeout=PATIENCE_MS, receive_settle_mode=mode):
-        try:
-            while not (is_over.is_set() and is_confirmed):
-                if is_confirmed:
-                    number, is_confirmed = number + 1, False
-                    say(sent=number)
-                client.send_message(message_of(number))  # returns when the broker has it
-                is_confirmed = True
-                say(confirmed=number)
-        except LOST as error:
-            say(note=f"{type(error).__name__}: {error}")
-            continue
-        say(done=True)
-        return
+    client = client_of(uamqp.SendClient, *where, msg_timeout=PATIENCE_MS, receive_settle_mode=mode)
+    while True:
+        header = MessageHeader()
+        header.durable = True
+        properties = MessageProperties(message_id=f"n{number}")
+        say(sent=number)
+        client.send_message(uamqp.Message(str(number), properties=properties, header=header))  # until it is accepted
+        say(confirmed=number)
+        number += 1
+
+
+def connect(direction: str, root: str, address: str, queue: str, number: str) -> None:
+    """Work until the connection is lost, or the standard input is over."""
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+    try:
+        if direction == "receive":
+            receive(root, address, queue)
+        else:
+            send(root, address, queue, number=int(number))
+    except Exception as error:
+        say(note=f"{type(error).__name__}: {error}")
+    os._exit(1)
+
+
+# ---- all connections
+
+
+def repeat(direction: str, root: str, addresses: str, queue: str, is_over: threading.Event) -> None:
+    """Start a process for the next address, again and again, and repeat what it says. The sender ends when the input is
+    over and its last message is confirmed."""
+    last = confirmed = 0
+    for address in cycle(addresses.split(",")):
+        number = str(last if last > confirmed else last + 1)
+        command = [sys.executable, __file__, direction, root, address, queue, number]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            for line in child.stdout:
+                found = json.loads(line)
+                if found.get("sent") == last:
+                    continue  # the same message again
+                last, confirmed = found.get("sent", last), found.get("confirmed", confirmed)
+                say(**found)
+                if direction == "send" and is_over.is_set() and "confirmed" in found:
+                    child.kill()
+                    say(done=True)
+                    return
+        time.sleep(PAUSE_SECONDS)
 
 
 def main() -> None:
-    where, is_over = [*sys.argv[2:4], sys.argv[1]], threading.Event()
-    threading.Thread(target=receive, args=where, daemon=True).start()
-    threading.Thread(target=send, args=(is_over, *where), daemon=True).start()
+    if sys.argv[1] in ("receive", "send"):
+        connect(*sys.argv[1:])
+    is_over = threading.Event()
+    for direction in ("receive", "send"):
+        threading.Thread(target=repeat, args=(direction, *sys.argv[1:4], is_over), daemon=True).start()
     sys.stdin.read()
     is_over.set()
     threading.Event().wait()
