@@ -57,11 +57,14 @@ class AdminPort:
         port: int,
         token_file: str,
         make: Callable[[socket.socket], tuple[AdminServer, Guard]],
+        retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        """Make the port. ``make`` imports and makes the server of a listening socket, in a thread."""
+        """Make the port. ``make`` imports and makes the server of a listening socket, in a thread; after an OSError it
+        is called again in ``retry_seconds``."""
         self._address = host, port
         self._token_file = token_file
         self._make = make
+        self._retry_seconds = retry_seconds
         self._listener: socket.socket | None = None
         self._is_waiting = False  # for the first client, for ``open``, or for the next attempt
         self._retry: asyncio.TimerHandle | None = None
@@ -121,9 +124,9 @@ class AdminPort:
             try:
                 server, guard = await self._made_in_thread(listener)
             except OSError as error:
-                log.warning("the admin server could not be made, next attempt in %.0f s: %s", RETRY_SECONDS, error)
+                log.warning("the admin server could not be made, next attempt in %g s: %s", self._retry_seconds, error)
                 self._is_waiting = True
-                self._retry = asyncio.get_running_loop().call_later(RETRY_SECONDS, self.open)
+                self._retry = asyncio.get_running_loop().call_later(self._retry_seconds, self.open)
                 return
             guard.start()
             self._server, self._guard = server, guard

@@ -86,8 +86,8 @@ def read_composite(reader: Reader) -> Composite:
 
 
 def read_section(code: int, data: bytes, at: int, stop: int) -> Composite | None:
-    """Return the composite that a section of a message is; None for null. ``at``: the place of its list. Nobody changes
-    the result: other messages may have the same. Raises AmqpError."""
+    """Return the composite that a section of a message is; None for null. ``at``: the place of its list. Do not
+    change the result: other messages may have the same. Raises AmqpError."""
     content = data[at:stop]
     if len(content) <= CACHED_BYTES_MAX:
         found = _usual_section(code, content)

@@ -88,7 +88,7 @@ class Transaction:
         return ProtocolFailure(refusal(reason, kind=ErrorKind.STATE, receipt=self._receipt()), self.name)
 
     def _receipt(self) -> Waiting:
-        """Return the receipt of a command whose client is told by the commit only."""
+        """Return the receipt of a command whose result the client gets with the commit only."""
         return Waiting(_nothing, self._failed)
 
     def _failed(self, error: ClientError) -> None:
