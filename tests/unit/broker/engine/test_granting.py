@@ -145,7 +145,7 @@ def test_given_back_to_a_topic_it_ends(harness: Harness) -> None:
     assert (reader.bodies, reader.receipts) == (["a"], ["b", "n"])
 
 
-def test_a_queue_that_is_gone_takes_nothing_back(reader: Client) -> None:
+def test_a_deleted_queue_takes_no_message_back(reader: Client) -> None:
     reader.handle(Grant("s", 2)).turn()
     reader.vanish()
     reader.handle(GiveBack("s", 1, 2, receipt="b")).turn()
