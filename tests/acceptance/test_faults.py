@@ -197,7 +197,7 @@ def has_lock(broker: BrokerProcess) -> bool:
 @pytest.mark.service
 @pytest.mark.timeout(240)
 @pytest.mark.promise("waits-are-bounded")
-async def test_a_standby_that_hangs_when_it_gets_the_lock_lets_it_go(leased: Pair) -> None:
+async def test_a_standby_that_hangs_after_it_got_the_lock_releases_it(leased: Pair) -> None:
     master, standby = await asyncio.to_thread(leased.settled)
     pid, shim = standby.pid, leased.shims[standby.name]
     await confirm(master, "before")
@@ -225,7 +225,7 @@ async def test_a_standby_that_hangs_when_it_gets_the_lock_lets_it_go(leased: Pai
 @pytest.mark.service
 @pytest.mark.timeout(240)
 @pytest.mark.promise("waits-are-bounded")
-async def test_a_handover_that_hangs_lets_the_lock_go(leased: Pair) -> None:
+async def test_a_hanging_handover_releases_the_lock(leased: Pair) -> None:
     master, standby = await asyncio.to_thread(leased.settled)
     pid, shim = master.pid, leased.shims[master.name]
     await confirm(master, "before")

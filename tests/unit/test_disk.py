@@ -95,7 +95,7 @@ def test_a_write_is_whole_or_an_error(file: int, mood: str) -> None:
     assert disk.calls <= len(data)
 
 
-def test_a_write_that_takes_nothing_says_where_and_how_much(file: int) -> None:
+def test_a_write_of_no_bytes_raises_an_error_with_place_and_length(file: int) -> None:
     with pytest.raises(OSError, match="accepted no byte of 4 at offset 11") as failure:
         write_fully(UnwillingDisk("half, then nothing"), file, b"1234567", 8)
     assert failure.value.errno == errno.EIO

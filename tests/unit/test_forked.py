@@ -121,7 +121,7 @@ def test_it_ends_as_an_interpreter_does(text: str, code: int, said: str) -> None
     assert real.returncode == code
 
 
-def test_an_output_that_nobody_reads_is_told_at_the_end() -> None:
+def test_an_unread_output_is_reported_at_the_end() -> None:
     text = "import sys; sys.stdin.readline(); sys.stdout.write('x')"
     codes = []
     for popen in (subprocess.Popen, forked.Popen):

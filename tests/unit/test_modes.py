@@ -83,7 +83,7 @@ def test_a_refusal_names_the_owner_and_who_asks(tmp_path: Path) -> None:
     assert whose(PermissionError(13, "x")) == whose(FileNotFoundError(2, "x", "y")) == ""
 
 
-def test_a_tool_makes_files_like_those_that_are_there(tmp_path: Path) -> None:
+def test_a_tool_creates_files_with_the_modes_of_the_existing_ones(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         for mode in (0o700, 0o770):

@@ -40,7 +40,5 @@ def test_an_address_that_others_cannot_reach_is_not_advertised(admin: str, hostn
         ),
     ],
 )
-def test_others_are_told_what_was_said_and_never_an_address_of_all_interfaces(
-    overrides: tuple[str, ...], told: str
-) -> None:
+def test_the_configured_address_is_advertised_and_never_a_wildcard(overrides: tuple[str, ...], told: str) -> None:
     assert _admin_url(load(None, {}, overrides)) == told

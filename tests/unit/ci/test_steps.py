@@ -28,7 +28,7 @@ split: Any = _script("split")
 processes: Any = _script("processes")
 
 
-def test_the_table_says_what_ran_beside_what() -> None:
+def test_the_table_shows_which_steps_ran_in_parallel() -> None:
     steps = split.steps_in("checks 104 150.2 1\npackages 100.5 104.4 0\ncompile 104.1 204 0\n")
     assert split.table(steps).splitlines() == [
         "step      start  seconds  beside",

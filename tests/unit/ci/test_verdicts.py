@@ -96,7 +96,7 @@ def test_an_assertion_about_the_fence_is_believed_and_a_wait_is_not() -> None:
         assert not is_verdict(_failure_of(each), is_about_the_fence=True)
 
 
-def test_books_say_what_they_said_and_where() -> None:
+def test_a_failure_quotes_the_books_that_disagree() -> None:
     error = _failure_of(books_that_do_not_agree)
     assert isinstance(error, PromiseBroken)
     assert "confirmed and lost: ['m1']" in str(error)

@@ -184,7 +184,7 @@ def test_a_short_stall_long_before_is_not_the_cause() -> None:
     assert outage.began == pytest.approx(4_500.0)
 
 
-def test_a_lock_that_was_granted_twice_is_told_as_that() -> None:
+def test_a_lock_granted_twice_is_reported_as_that() -> None:
     a, b = Host(), Host()
     late = [a.event(4_500.35, "lost", 3, trouble="DEPOSED", reason="db-5.log is there")]
     outage = the_outage(a.reading("a", [*first_term(a), *late]), b.reading("b", take_over(b)))
@@ -203,7 +203,7 @@ def test_a_broker_that_follows_itself_was_restarted() -> None:
     assert outage.cause.endswith("and was started again")
 
 
-def test_a_handover_that_nobody_took_is_told_as_that() -> None:
+def test_a_handover_without_a_successor_is_reported_as_that() -> None:
     a = Host()
     ends = [
         a.event(4_499.5, "handover-asked", 3, reason="asked for"),
@@ -249,7 +249,7 @@ def test_a_step_without_an_event_is_part_of_the_next() -> None:
     assert outage.seconds_until_receipt == pytest.approx(0.8)
 
 
-def test_a_promotion_that_came_to_nothing_is_part_of_the_outage() -> None:
+def test_a_failed_promotion_is_part_of_the_outage() -> None:
     a, b = Host(), Host()
     failed = [
         b.event(4_500.05, "lock-taken", refused_at_boot=4_499.9),

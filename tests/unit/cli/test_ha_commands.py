@@ -140,7 +140,7 @@ def test_a_handover_asked_of_a_standby_ends_with_3_and_names_the_master(pair: tu
     assert a.phase is Phase.MASTER
 
 
-def test_a_handover_that_nobody_took_ends_with_1(pair: tuple[Node, Node]) -> None:
+def test_a_handover_without_a_successor_ends_with_1(pair: tuple[Node, Node]) -> None:
     a, _ = pair
     a.on_handover = lambda: a.rule(4)
     result = run("handover", "--admin", a.admin)
@@ -209,7 +209,7 @@ def test_a_lock_without_keep_alive_is_shown_as_unsafe(start: Callable[[Node], st
     assert "unsafe   lock_keep_alive_period is 0" in result.stdout
 
 
-def test_two_who_say_that_the_lock_is_theirs_are_named(start: Callable[[Node], str], tmp_path: Path) -> None:
+def test_two_brokers_that_claim_the_lock_are_named(start: Callable[[Node], str], tmp_path: Path) -> None:
     a, b = Node("a", tmp_path / "1", start), Node("b", tmp_path / "2", start)
     a.rule(1)
     b.rule(2)

@@ -134,7 +134,7 @@ def test_the_help_names_every_job_and_imports_no_spark() -> None:
     assert set(JOBS) <= {line.split()[0] for line in output.splitlines() if line.strip()}
 
 
-def test_a_master_that_is_none_is_told(store: Path, tmp_path: Path) -> None:
+def test_an_invalid_master_is_reported(store: Path, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed: the extra spark")
     # Of its own process: a session of other tests has its master.
     done = subprocess.run(

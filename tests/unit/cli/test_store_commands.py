@@ -250,7 +250,7 @@ def test_rebuild_index_is_refused_while_the_index_is_open(directory: str) -> Non
 
 
 # proves: afresh-only-without-a-journal
-def test_afresh_gives_up_a_journal_that_is_gone_and_no_other(directory: str) -> None:
+def test_afresh_gives_up_only_a_lost_journal(directory: str) -> None:
     (Path(directory) / "db.data").write_bytes(b"of ActiveMQ")
     before = sorted(Path(directory).rglob("*"))
     refused = store("afresh", directory)

@@ -42,7 +42,7 @@ async def _late_master(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
     writer.close()
 
 
-async def test_a_port_that_never_completes_a_connection_is_left_behind() -> None:
+async def test_a_port_that_never_completes_a_connection_is_given_up() -> None:
     """A full backlog drops the SYN, as a host that is down does."""
     with socket.socket() as full:
         full.bind((HOST, 0))

@@ -153,7 +153,7 @@ async def test_each_task_hears_of_its_own_message() -> None:
     assert [type(each) for each in ended] == [type(None), BrokerError, type(None)]
 
 
-async def test_an_error_about_nothing_asked_for_reaches_who_waits_and_the_connection_stays() -> None:
+async def test_an_error_without_a_request_reaches_waiting_callers_and_the_connection_stays() -> None:
     async def script(peer: Peer) -> None:
         await peer.welcome()
         peer.write((await peer.expect("SUBSCRIBE")).receipt)

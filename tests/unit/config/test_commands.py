@@ -134,7 +134,7 @@ def test_check_names_each_file_that_the_broker_cannot_use(
     assert f"{tmp_path / 'lock'} cannot be locked: is a directory" in invoke("check", "--data", str(tmp_path)).stderr
 
 
-def test_check_makes_and_takes_nothing(tmp_path: Path) -> None:
+def test_check_creates_and_locks_nothing(tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as other:
         uri = f"stomp://127.0.0.1:{other.getsockname()[1]}"
         (tmp_path / "t.toml").write_text(

@@ -167,7 +167,7 @@ def test_the_old_wait_of_a_locked_database_is_the_lockers() -> None:
     assert settings.origin("locker.lock_acquire_sleep_interval") == "--set, as store.database_locked_wait_delay"
 
 
-def test_a_mapped_value_that_means_nothing_is_said_under_the_name_that_was_used() -> None:
+def test_an_invalid_mapped_value_is_reported_with_the_name_that_was_used() -> None:
     with pytest.raises(SettingsError, match=r"store\.enable_journal_disk_syncs = 'maybe' .*: expected true or false"):
         by_set("store.enable_journal_disk_syncs=maybe")
 

@@ -89,7 +89,7 @@ def test_a_set_has_a_name_that_was_said(file: Callable[[str], str]) -> None:
         (" Remote_Disk ,LOCAL_MEM", Sync(False, "disk")),
     ],
 )
-def test_the_words_of_sync_mean_what_document_004_says(text: str, expected: Sync) -> None:
+def test_the_words_of_sync_have_the_meaning_of_document_004(text: str, expected: Sync) -> None:
     assert sync_of(text) == expected
     assert replication(f"replication.sync={text}").sync_parts == expected
 
@@ -106,7 +106,7 @@ def test_of_any_words_the_stronger_holds_in_whatever_order() -> None:
 
 
 @pytest.mark.parametrize("text", ["", ",", "disk", "quorum", "local_disk,", "local_disk remote_disk", "all_disk"])
-def test_other_words_are_refused_with_those_that_there_are(text: str) -> None:
+def test_unknown_words_are_refused_with_the_known_ones(text: str) -> None:
     with pytest.raises(SettingsError, match=r"replication\.sync = .*expected some of local_mem, local_disk"):
         replication(f"replication.sync={text}")
 

@@ -40,7 +40,7 @@ def test_a_scan_gives_the_keys_of_a_range_in_order(opened, tools, page_size):
     assert [key for key, _ in index.scan(keys[2990])] == keys[2990:]
 
 
-def test_a_checkpoint_that_is_given_up_changes_nothing(opened, tools):
+def test_an_abandoned_checkpoint_changes_nothing(opened, tools):
     index = opened()
     tools.write(index, {tools.key(n): b"old" for n in range(500)}, b"old")
     before = index.statistics()
@@ -285,7 +285,7 @@ def test_a_failed_read_is_no_damage(opened, tools, monkeypatch):
         index.get(b"a")
 
 
-def test_a_disk_that_fails_at_opening_says_nothing_about_the_index(directory, opened, tools):
+def test_a_disk_failure_at_opening_is_no_damage_of_the_index(directory, opened, tools):
     with opened() as index:
         tools.write(index, {b"a": b"1"})
     for fail_at in (1, 2):
@@ -332,7 +332,7 @@ class SlowPins(dict):
         super().__setitem__(pin, generation)
 
 
-def test_a_reader_that_slept_before_it_said_what_it_reads_reads_what_is_there_now(opened, tools):
+def test_a_suspended_reader_reads_the_present_content(opened, tools):
     index = opened()
     tools.write(index, {tools.key(n): b"first" for n in range(300)})
 

@@ -172,7 +172,7 @@ def test_halted_it_begins_nothing(serving: Serving, tmp_path: Path) -> None:
     assert found(tmp_path) == []
 
 
-def test_of_a_step_that_failed_nobody_is_told(serving: Serving, tmp_path: Path) -> None:
+def test_a_failed_step_is_reported_to_nobody(serving: Serving, tmp_path: Path) -> None:
     doing = serving.serve()
     serving.submit(b"x")
     assert select.select([serving.queue.fileno()], [], [], LONG)[0]

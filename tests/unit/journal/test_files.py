@@ -108,9 +108,7 @@ def test_a_file_that_is_written_whole_at_once_has_its_length_and_no_zeros(files:
 
 
 @pytest.mark.parametrize(("verb", "nth"), [("pwrite", 1), ("pwrite", 2), ("pwrite", 3), ("pwrite", 4), ("fsync", 1)])
-def test_a_file_that_could_not_be_prepared_leaves_nothing(
-    files: JournalFiles, watched_disk: Any, verb: str, nth: int
-) -> None:
+def test_a_failed_preparation_leaves_no_file(files: JournalFiles, watched_disk: Any, verb: str, nth: int) -> None:
     watched = JournalFiles(files.directory, watched_disk([verb], nth, errno.ENOSPC))
     with pytest.raises(OSError, match="No space left"):
         watched.prepare("a", LENGTH)

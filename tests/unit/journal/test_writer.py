@@ -303,7 +303,7 @@ def test_a_farewell_that_cannot_be_written_is_final(new_writer: NewWriter, watch
         writer.append([b"more"])
 
 
-def test_a_writer_that_is_closed_before_its_farewell_says_nothing(new_writer: NewWriter, files: JournalFiles) -> None:
+def test_a_writer_closed_before_its_end_marker_writes_nothing(new_writer: NewWriter, files: JournalFiles) -> None:
     writer = new_writer()
     writer.append([b"last"])
     writer.rotate(b"header", b"went on")

@@ -136,7 +136,7 @@ def test_a_damaged_ledger_is_told_with_its_name(tmp_path: Path) -> None:
         Lake(str(tmp_path), Layout())
 
 
-def test_files_that_went_before_they_were_added_are_told_until_they_are_skipped(tmp_path: Path) -> None:
+def test_files_deleted_before_they_were_added_are_reported_until_they_are_skipped(tmp_path: Path) -> None:
     with Lake(str(tmp_path), Layout()) as lake:
         seen = Seen.of(lake)
         seen.note_present({"/data/a": {4, 5, 9}})

@@ -150,7 +150,7 @@ def test_a_frame_planned_once_reads_the_present_files(store: Path) -> None:
         assert found == counted_by_files(store)
 
 
-def test_a_closed_file_that_goes_unseen_is_left_out(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_file_deleted_without_notice_is_omitted(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The case occurs in an object store, whose listing has no times."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -168,7 +168,7 @@ def test_a_closed_file_that_goes_unseen_is_left_out(store: Path, monkeypatch: py
 
 
 @service
-def test_a_frame_or_view_that_is_used_again_sees_the_files_that_are_there(spark: SparkSession, store: Path) -> None:
+def test_a_reused_frame_or_view_reads_the_present_files(spark: SparkSession, store: Path) -> None:
     found = load(spark, store)
     found.createOrReplaceTempView("again")
     for _ in changes(store):

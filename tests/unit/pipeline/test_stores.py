@@ -172,7 +172,7 @@ def endless(manifest: Path, file: Path) -> None:
 
 
 @pytest.mark.parametrize("break_it", [wrong_size, other_name, torn, endless])
-def test_a_manifest_that_does_not_fit_is_not_believed_and_that_is_said(
+def test_a_manifest_that_does_not_match_is_ignored_and_reported(
     archived: Path,
     break_it: Callable[[Path, Path], None],
     opened: Callable[[], list[str]],

@@ -50,7 +50,7 @@ def test_a_stream_goes_on_where_the_next_name_is_no_file(store: Path, kind: str)
 
 
 @pytest.mark.parametrize("kind", STRANGE)
-def test_a_manifest_that_is_no_file_says_nothing(store: Path, kind: str) -> None:
+def test_an_irregular_manifest_is_ignored(store: Path, kind: str) -> None:
     archive = store / "data-archive"
     archive.mkdir()
     (store / "db-1.log").rename(archive / "db-1.log")

@@ -82,7 +82,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Lake]:
         query.stop()
 
 
-def test_each_run_takes_what_came_since_the_last_one(lake: Lake, store: GrowingStore) -> None:
+def test_each_run_reads_the_files_since_the_last_one(lake: Lake, store: GrowingStore) -> None:
     filled(store, 3)
     query = lake.fill(maxFilesPerTrigger="1")
     assert [offsets["stores"][str(store.directory)]["file"] for offsets in lake.offsets()] == [2, 3, 4]

@@ -245,7 +245,7 @@ def test_a_batch_that_skipped_a_file_is_the_same_without_the_option(store: Growi
     assert Driven(stream.offsets, path=str(store.directory)).batch() == rows
 
 
-def test_a_file_that_went_into_the_archive_is_read_there(store: GrowingStore) -> None:
+def test_a_file_moved_into_the_archive_is_read_there(store: GrowingStore) -> None:
     filled(store, 4)
     stream = Driven(path=str(store.directory), maxFilesPerTrigger="1")
     store.archive(2)
@@ -344,7 +344,7 @@ def test_the_end_is_determined_again_if_a_file_is_closed_meanwhile(
     assert latest.ids() == store.ids[2:]
 
 
-def test_an_end_that_is_said_during_a_look_is_kept_to(store: GrowingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_stated_during_a_listing_is_respected(store: GrowingStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.add(2)
     stream = Driven(path=str(store.directory))
     end = store.end
@@ -421,7 +421,7 @@ def test_tail_records_lost_by_a_change_of_masters_are_reported(store: GrowingSto
     store.fence()
     store.take_over(end)
     store.add(1)
-    with pytest.raises(DataLost, match=rf"db-1\.log ends at {end}, .* removed it \(follow=tail\)"):
+    with pytest.raises(DataLost, match=rf"db-1\.log ends at {end} according .* removed it \(follow=tail\)"):
         stream.plan()
     going_on = Driven(stream.offsets, path=str(store.directory), follow="tail", failOnDataLoss="false")
     assert going_on.ids() == store.ids[-1:]

@@ -212,7 +212,7 @@ def test_the_quick_way_to_an_add_finds_what_the_long_one_finds(tmp_path: Path, s
     assert [row["broker_in"] for row in dicts(at(path), columns.MESSAGES)] == [quick["broker_in"]] * 2
 
 
-def test_a_frame_that_is_cut_short_is_told_on_the_quick_way_too(tmp_path: Path) -> None:
+def test_a_truncated_frame_is_reported_on_the_fast_path_too(tmp_path: Path) -> None:
     path = tmp_path / "db-1.log"
     whole = message(1)
     write_foreign(path, [[encode_add(whole, encode_message(whole)[:200])]])

@@ -133,7 +133,7 @@ def test_a_message_of_one_user_is_no_duplicate_of_anothers(directory: str, end: 
 
 
 class TestStoredOnce:
-    def test_a_copy_that_comes_while_the_first_is_on_its_way_to_the_disk(self, directory: str) -> None:
+    def test_a_copy_that_arrives_while_the_first_is_being_written(self, directory: str) -> None:
         term = Term(directory)
         first = numbered(term, 1)
         term.store.append(first)
@@ -176,7 +176,7 @@ class TestStoredOnce:
         again.close()
 
     @pytest.mark.parametrize("end", ["crash", "clean"])
-    def test_without_an_audit_only_what_is_still_there_is_known(self, directory: str, end: str) -> None:
+    def test_without_an_audit_only_stored_ids_are_known(self, directory: str, end: str) -> None:
         settings = replace(SMALL, failover_producers_audit_depth=0)
         term = Term(directory, settings=settings)
         term.take(send(term, 1, 2)[:1])

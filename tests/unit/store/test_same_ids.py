@@ -132,9 +132,7 @@ def test_a_property_that_java_has_no_room_for_keeps_its_bytes(term: Term, direct
 
 
 @pytest.mark.parametrize("is_indexed", [True, False])
-def test_a_copy_that_does_not_say_so_has_an_id_of_its_own_when_it_meets_the_other(
-    directory: str, is_indexed: bool
-) -> None:
+def test_an_unmarked_copy_gets_its_own_id_if_its_id_is_stored(directory: str, is_indexed: bool) -> None:
     """ActiveMQ leaves it in a composite queue, of a message whose id a broker made."""
     with Term(directory, settings=SETTINGS) as before:
         for queue in (A, B):
@@ -272,7 +270,7 @@ def test_an_id_removed_by_several_transactions_is_known_until_all_ended(
             assert len(term.page(term.store.subscription("c", "two", TOPIC)).messages) == 1
 
 
-def test_a_subscription_that_passed_over_what_was_prepared_does_not_get_it_when_it_began_anew(directory: str) -> None:
+def test_a_subscription_created_again_does_not_get_a_prepared_message_that_it_skipped(directory: str) -> None:
     """A replay took its prepared removal for that of a message of this id that it held before."""
     with Term(directory, settings=SETTINGS) as term:
         takes, passes = subscribing(term, "takes"), subscribing(term, "passes")

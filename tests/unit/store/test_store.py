@@ -35,7 +35,7 @@ LOCAL = LocalTransactionId("ID:c", 1)
 XID = XaTransactionId(1, b"global", b"branch")
 
 
-def test_a_page_sees_what_came_before_it_and_nothing_that_was_removed(directory: str) -> None:
+def test_a_page_has_the_earlier_messages_that_were_not_removed(directory: str) -> None:
     term = Term(directory)
     added = term.add_durably(10)
     owner = term.store.queue(Q)
@@ -267,7 +267,7 @@ def test_so_many_are_a_batch_of_their_own(term: Term) -> None:
     term.wait_durable(2 * LINGERING_MAX + 2)
 
 
-def test_a_timer_that_comes_after_all_went_hands_nothing_over(term: Term) -> None:
+def test_a_timer_after_the_hand_over_hands_nothing_over(term: Term) -> None:
     first, second = term.add_durably(2)
     term.store.append(removal(term, first))
     term.add()

@@ -25,7 +25,7 @@ assert {OS_THREADS.cpu_seconds(thread.native_id) for thread in threads} == {0.0}
 """
 
 
-def test_a_thread_that_has_ended_may_be_asked_what_it_computed() -> None:
+def test_the_cpu_time_of_an_ended_thread_can_be_read() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

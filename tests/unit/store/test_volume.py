@@ -63,7 +63,7 @@ def test_a_volume_that_is_not_safe_is_refused_with_the_reason(text: str, overrid
 
 
 @pytest.mark.parametrize("cache", ["pos", "positive"])
-def test_nfs_that_remembers_only_what_is_there_is_accepted_with_a_word_about_it(cache: str) -> None:
+def test_nfs_that_caches_only_existing_names_is_accepted_with_a_note(cache: str) -> None:
     warnings = demand_safe(POINT, mountinfo=mounts("nfs4", f"vers=4.2,hard,lookupcache={cache}"))
     assert len(warnings) == 1
     assert "acdirmax" in warnings[0]

@@ -314,7 +314,7 @@ async def test_a_page_of_a_foreign_site_learns_nothing(place: Place) -> None:
     assert place.changes == 0
 
 
-async def test_a_name_that_somebody_had_lead_here_is_not_known(place: Place) -> None:
+async def test_a_foreign_name_for_this_address_is_refused(place: Place) -> None:
     async with await place.start(None, "broker.example.com") as client:
         for host in ("evil.example", "evil.example:8161", "127.0.0.1.evil.example", "localhost.evil.example", "", "["):
             assert await code(client, "GET", "/status", Host=host) == 403, host

@@ -61,7 +61,7 @@ def test_without_a_manager_every_call_does_nothing() -> None:
     notifier.stopping()
 
 
-def test_a_manager_that_went_away_harms_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_service_manager_that_ended_has_no_effect(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     notifier = Notifier(str(tmp_path / "gone"))
     notifier.feed()
     notifier.feed()

@@ -148,7 +148,7 @@ async def test_one_file_may_be_asked_for_however_it_is_spelled(
     assert known["name"] == "db-1.log"
 
 
-async def test_a_file_that_is_not_there_or_none_is_said_to_be(broker: Broker, client: aiohttp.ClientSession) -> None:
+async def test_a_missing_or_invalid_file_is_reported(broker: Broker, client: aiohttp.ClientSession) -> None:
     async with client.get("/store/why?file=db-99") as answer:
         assert answer.status == 404
         assert "db-99.log" in (await answer.json())["error"]
@@ -157,7 +157,9 @@ async def test_a_file_that_is_not_there_or_none_is_said_to_be(broker: Broker, cl
             assert answer.status == 400
 
 
-async def test_why_may_be_asked_while_messages_come_and_go(broker: Broker, client: aiohttp.ClientSession) -> None:
+async def test_why_can_be_requested_while_messages_arrive_and_leave(
+    broker: Broker, client: aiohttp.ClientSession
+) -> None:
     async def ask() -> int:
         answers = 0
         while not work.done():

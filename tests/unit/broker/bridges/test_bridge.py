@@ -66,7 +66,7 @@ def test_each_setting_reaches_the_bridge(key: str, value: object, field: str) ->
     assert getattr(usual, field) != getattr(changed, field)
 
 
-def test_a_bridge_says_that_it_is_one_where_it_is_told_to() -> None:
+def test_a_bridge_identifies_itself_if_configured() -> None:
     assert plan_of(BridgeSettings.model_validate(NAMED | {"bridge_mode": True, "protocol_version": "3.1.1"})).is_bridge
 
 
@@ -124,7 +124,7 @@ async def test_they_are_no_more_when_they_were_deleted(world: World) -> None:
     assert not world.engine.inventory.destinations.durables
 
 
-async def test_those_of_bridges_that_there_are_and_of_others_are_none(world: World) -> None:
+async def test_principals_exist_only_for_configured_bridges(world: World) -> None:
     await world.begin()
     other = Client(world.engine)
     await other.do(Connect("local.mine"))

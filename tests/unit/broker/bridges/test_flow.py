@@ -193,7 +193,7 @@ async def test_a_message_that_this_broker_refuses_is_confirmed_and_counted_witho
 # ---- out: packet ids, and what the other broker answers
 
 
-async def test_a_message_goes_out_and_nothing_is_left_of_it(world: World) -> None:
+async def test_a_sent_message_leaves_nothing_behind(world: World) -> None:
     remote = await world.begin()
     await world.send("up/a", "one")
     assert remote.told == [("PUBLISH", "site/up/a", "one", 2, 1, False)]

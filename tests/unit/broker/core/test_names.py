@@ -147,7 +147,7 @@ def test_an_ended_destination_leaves_nothing() -> None:
         patterns.remove(Pattern("A.B.>"), 1)
 
 
-def test_names_may_come_and_go_while_they_are_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_may_be_added_and_removed_during_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "ITEMS", 7)
     trie: NameTrie[int] = NameTrie()
     for number in range(100):

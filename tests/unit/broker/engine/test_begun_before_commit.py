@@ -92,7 +92,7 @@ def test_the_next_master_commits_for_one_of_a_pattern_alone(directory: str, foll
 
 
 @pytest.mark.parametrize("is_wide", [True, False])
-def test_it_has_what_it_takes_beside_others_that_take_nothing(
+def test_a_transaction_keeps_its_messages_beside_subscriptions_that_take_none(
     directory: str, following: Following, is_wide: bool
 ) -> None:
     """``is_wide``: the selector is expensive, and the messages of the topic take steps."""

@@ -62,7 +62,7 @@ def test_it_goes_on_and_is_prepared_once_the_other_one_is_ended(harness: Any, cl
     assert (client.receipts, client.bodies) == (["q", "c"], ["first", "second", "third"])
 
 
-def test_a_branch_that_acknowledged_what_is_gone_is_not_prepared(harness: Any) -> None:
+def test_a_branch_with_acknowledgements_of_missing_deliveries_is_not_prepared(harness: Any) -> None:
     client = harness.consumer()
     client.store("a")
     client.handle(Begin(XA.key, xa=XA))

@@ -62,7 +62,7 @@ def test_a_changed_prefetch_switches_between_pulling_and_pushing(harness: Harnes
     assert client.bodies == ["0", "1", "2", "3", "4"]
 
 
-def test_a_client_that_cannot_pull_is_told_nothing_and_has_one_at_least(harness: Harness) -> None:
+def test_a_client_that_cannot_pull_is_not_notified_and_has_a_prefetch_of_at_least_one(harness: Harness) -> None:
     client = harness.client()
     client.session.can_pull = False
     client.subscribe()
@@ -83,7 +83,7 @@ def test_a_prefetch_that_the_client_chose_stays(harness: Harness, how: str) -> N
     assert (client.bodies, client.session.prefetches) == (["0", "1", "2", "3"], [])
 
 
-def test_an_entry_that_was_not_there_at_the_start_changes_nothing(harness: Harness) -> None:
+def test_an_entry_missing_at_the_start_changes_nothing(harness: Harness) -> None:
     client = harness.consumer()
     change(harness, Policies((), DestinationPolicy(queue_prefetch=9)))
     assert client.bodies == ["0", "1"]

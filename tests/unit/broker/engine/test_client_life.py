@@ -150,7 +150,7 @@ def leaving(narrow: Harness) -> Client:
     return client.handle(Disconnect("bye", is_awaited=True))
 
 
-def test_a_client_begins_anew_behind_a_disconnect_that_waits_for_room(narrow: Harness, leaving: Client) -> None:
+def test_a_client_can_reconnect_after_a_disconnect_that_waits_for_room(narrow: Harness, leaving: Client) -> None:
     assert leaving.is_reading, "its end is noticed"
     leaving.handle(Connect("me", connection_id="ID:own"))
     assert not leaving.is_reading
@@ -168,7 +168,7 @@ def test_the_end_of_a_client_that_hangs_up_behind_its_disconnect_is_noticed(narr
     assert kept(narrow).handle(Connect("me", connection_id="ID:own")).is_connected
 
 
-def test_a_disconnect_that_waits_for_room_is_no_login_that_does_not_come(leaving: Client) -> None:
+def test_a_disconnect_that_waits_for_room_is_no_missing_login(leaving: Client) -> None:
     """A connection that lasts for longer than a login may would be hung up on at the next look at its clocks."""
     assert (leaving.logins_awaited, leaving.receipts) == (1, [])
 

@@ -185,7 +185,7 @@ def that_there_was_no_room_for_too_long(harness: Harness, broken: Client, good: 
 
 
 @pytest.mark.parametrize(("story", "says", "options"), STORIES)
-def test_others_hear_what_they_would_hear_without_it(
+def test_other_clients_get_the_same_output_as_without_the_error(
     make_harness: MakeHarness, story: Story, says: tuple[str, ...], options: dict[str, Any]
 ) -> None:
     heard: list[list[list[Any]]] = []
@@ -308,7 +308,7 @@ def cannot_give_out(harness: Harness, destination: Destination) -> None:
 
 
 @REPLACES_A_METHOD
-def test_a_queue_that_cannot_give_out_what_somebody_leaves_in_it(harness: Harness) -> None:
+def test_a_queue_that_fails_to_deliver_returned_messages(harness: Harness) -> None:
     """The client that leaves messages in the queue is served, and the other queues deliver the messages that it leaves
     in them."""
     leaver, other = harness.client(), harness.client()

@@ -40,7 +40,7 @@ def test_a_first_delivery_acknowledged_meanwhile_is_replaced(harness: Harness, c
     assert client.bodies == bodies(1, FIRST_DELIVERIES_MIN + 1)
 
 
-def test_a_consumer_that_took_many_is_followed_by_one_that_gets_twice_as_many(harness: Harness, client: Client) -> None:
+def test_the_consumer_after_one_that_took_many_gets_twice_as_many(harness: Harness, client: Client) -> None:
     client.subscribe(prefetch=1000).turn()
     for number in range(1, 11):
         client.ack(str(number)).turn()
@@ -89,7 +89,7 @@ def test_only_the_next_consumer_gets_few(harness: Harness, client: Client) -> No
     assert len(client.bodies) == MESSAGES - 1, "the second one gets all others at once"
 
 
-def test_a_consumer_that_got_nothing_says_nothing_about_the_next(harness: Harness) -> None:
+def test_a_consumer_without_deliveries_does_not_change_the_next_first_delivery(harness: Harness) -> None:
     client = harness.consumer(prefetch=1000)
     client.unsubscribe().turn()
     harness.client().store(*range(MESSAGES))

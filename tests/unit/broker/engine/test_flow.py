@@ -219,7 +219,7 @@ def test_a_farewell_waits_behind_what_was_sent_before(full):
     assert producer.is_closed
 
 
-def test_a_lost_connection_keeps_what_nobody_waited_for_and_drops_what_is_sent_again(full):
+def test_a_lost_connection_keeps_unanswered_sends_and_drops_those_sent_again(full):
     producer = full.client().send("kept", persistent=False)
     producer.send("sent again", receipt="r", persistent=False).vanish()
     consumer = consume(full)

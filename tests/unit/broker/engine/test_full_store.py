@@ -28,7 +28,7 @@ def refused(harness) -> int:
     return harness.counts["sends_refused_store_full_total"]
 
 
-def test_a_refused_producer_is_told_why_and_what_helps_and_sends_when_there_is_room(full):
+def test_a_refused_producer_gets_the_reason_and_the_advice_and_sends_when_there_is_room(full):
     harness, client = full
     client.send("refused", receipt="r")
     error = client.session.errors[0]

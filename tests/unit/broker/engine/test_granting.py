@@ -165,7 +165,7 @@ def test_given_back_to_a_topic_too_often_it_ends(make_harness: Callable[..., Har
     assert reader.receipts == ["b1", "b2", "b3"]
 
 
-def test_a_queue_that_is_gone_takes_nothing_back(reader: Client) -> None:
+def test_a_deleted_queue_takes_no_message_back(reader: Client) -> None:
     reader.handle(Grant("s", 2)).turn()
     reader.vanish()
     reader.handle(GiveBack("s", 1, 2, receipt="b")).turn()

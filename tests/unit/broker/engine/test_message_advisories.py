@@ -48,7 +48,7 @@ def test_of_a_dead_letter(build):
     assert properties["orignalMessageId"] == client.last("bad").message.message_id
 
 
-def test_of_what_is_given_and_acknowledged_where_a_policy_asks_for_it(build):
+def test_advisories_of_deliveries_and_acknowledgements_need_a_policy(build):
     harness = build(advisory_for_dispatched=True, advisory_for_consumed=True)
     listener = listen(harness, "*.Queue.orders")
     client = harness.consumer().store("a")
@@ -91,7 +91,7 @@ def test_of_each_message_that_arrives_also_in_the_virtual_topic_itself(build, is
     ]
 
 
-def test_auto_takes_what_it_is_given(build):
+def test_a_delivery_to_an_auto_subscription_is_consumed(build):
     harness = build(advisory_for_consumed=True)
     listener = listen(harness, "MessageConsumed.>")
     harness.consumer("s", ORDERS, AckMode.AUTO).send("a", persistent=False)
@@ -106,7 +106,7 @@ def test_no_advisory_without_a_policy(build):
 
 
 @pytest.mark.parametrize("destination", [PRICES, ORDERS], ids=str)
-def test_a_message_that_nobody_takes_is_told_whole(build, destination):
+def test_an_advisory_of_a_message_without_a_consumer_contains_all_of_it(build, destination):
     """A message of a queue waits instead."""
     harness = build(send_advisory_if_no_consumers=True)
     listener = listen(harness, f"NoConsumer.{'Topic' if destination.is_topic else 'Queue'}.{destination.name}")

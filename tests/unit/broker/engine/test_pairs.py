@@ -384,7 +384,7 @@ def test_finished_work_for_a_client_counts_nothing(make_harness: Any, do: Any) -
     assert states[0] == states[1] == states[2]
 
 
-def test_a_selector_of_a_queue_counts_for_the_client_that_came_first_then_for_nobody(make_harness: Any) -> None:
+def test_a_selector_of_a_queue_counts_for_its_first_client_and_then_for_none(make_harness: Any) -> None:
     harness = make_harness()
     first, second = clients = [harness.client(), harness.client()]
     for client in clients:
@@ -403,7 +403,7 @@ def test_a_selector_of_a_queue_counts_for_the_client_that_came_first_then_for_no
 @pytest.mark.parametrize(
     ("persistent", "is_inside", "refused"), [(False, False, 1), (False, True, 0), (True, False, 0)]
 )
-def test_a_client_that_is_no_operator_browses_only_what_there_is_memory_for(
+def test_a_client_that_is_no_operator_browses_within_its_memory(
     make_harness: Any, persistent: bool, is_inside: bool, refused: int
 ) -> None:
     """The broker does not keep stored messages in memory for a browser."""
@@ -419,7 +419,7 @@ def test_a_client_that_is_no_operator_browses_only_what_there_is_memory_for(
     assert ["all free memory" in each for each in client.errors] == [True] * refused
 
 
-def test_a_browser_whose_client_leaves_while_it_lets_go_gives_back_what_it_took_once(make_harness: Any) -> None:
+def test_a_browser_that_leaves_while_it_releases_entries_releases_them_once(make_harness: Any) -> None:
     harness = make_harness()
     client, sender = harness.client(), harness.client()
     sender.send_all(range(40), queue("a.0"), persistent=False).turn()
@@ -435,7 +435,7 @@ def test_a_browser_whose_client_leaves_while_it_lets_go_gives_back_what_it_took_
     assert budget.used == before
 
 
-def test_a_durable_subscription_that_may_not_begin_anew_is_still_there(make_harness: Any) -> None:
+def test_a_durable_subscription_that_may_not_begin_again_still_exists(make_harness: Any) -> None:
     harness = make_harness()
     client = harness.client("c")
     client.subscribe("x", topic("a.0"), durable_name="d").turn()

@@ -55,7 +55,7 @@ def test_a_consumer_that_leaves_a_paused_queue_returns_its_messages(harness, lea
     assert harness.consumer().bodies == ["a"]
 
 
-def test_consumers_that_differ_take_part_again_each_with_what_it_takes(harness):
+def test_different_consumers_resume_each_with_its_own_messages(harness):
     red, all_of_them = harness.client(), harness.client()
     red.subscribe(selector="colour = 'red'")
     pause(harness, consumers=True)

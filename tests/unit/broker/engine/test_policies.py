@@ -202,7 +202,7 @@ def test_expired_messages_may_stay_until_they_are_found(make_harness):
 # ---- priorities
 
 
-def test_a_client_that_can_pull_hears_of_the_prefetch_that_holds(make_harness):
+def test_a_client_that_can_pull_gets_the_effective_prefetch(make_harness):
     harness = make_harness(DestinationPolicy(queue_prefetch=0, topic_prefetch=7), prefetch_max=500)
     client, other = harness.consumer("unsaid", prefetch=CLIENT_QUEUE_PREFETCH), harness.client()
     client.subscribe("said", prefetch=20).subscribe("too much", prefetch=600)

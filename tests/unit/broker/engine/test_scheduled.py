@@ -186,7 +186,7 @@ def test_a_message_without_room_in_a_page_is_sent_later(
     assert harness.counts["scheduled"] == 0
 
 
-def test_one_that_leads_to_an_error_of_ours_keeps_no_other_from_coming(
+def test_a_message_with_an_error_of_the_broker_does_not_delay_the_others(
     harness: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for body in ("first", "second", "third"):

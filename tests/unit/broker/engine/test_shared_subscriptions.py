@@ -61,7 +61,9 @@ def test_each_message_goes_to_one_of_those_who_share(harness: Any, persistent: b
 
 
 @pytest.mark.parametrize(("destination", "later"), [(PRICES, PRICES), (ALL, OTHER)])
-def test_any_number_shares_one_but_nobody_who_left(harness: Any, destination: Destination, later: Destination) -> None:
+def test_any_number_of_consumers_share_except_those_that_left(
+    harness: Any, destination: Destination, later: Destination
+) -> None:
     clients = [harness.client(str(number)) for number in range(4)]
     for each in clients:
         join(each, destination=destination)
@@ -128,7 +130,7 @@ def test_messages_that_are_not_persistent_are_dropped_in_time_and_delay_nobody(m
     assert one.bodies == [*(str(number) * 100 for number in range(waiting - 1)), "stored"]
 
 
-def test_a_shared_subscription_that_takes_nothing_keeps_nobody_waiting_for_memory(make_harness: Any) -> None:
+def test_a_shared_subscription_that_takes_nothing_does_not_fill_the_memory(make_harness: Any) -> None:
     harness = make_harness(memory_limit=30_000)
     one, sender = harness.client("one"), harness.client()
     join(one, prefetch=1)

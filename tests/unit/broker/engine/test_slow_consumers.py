@@ -99,7 +99,7 @@ def test_a_consumer_that_acknowledges_nothing_is_slow_although_it_has_room(build
     assert len(idle.errors) == (0 if ignore else 1)
 
 
-def test_a_topics_subscriber_is_slow_whose_socket_takes_nothing(build):
+def test_a_topic_subscriber_whose_socket_is_full_is_slow(build):
     harness = build(max_slow_duration=2_000)
     client, sender = harness.consumer("s", PRICES, AckMode.AUTO), harness.client()
     client.has_space = False

@@ -50,7 +50,7 @@ def test_a_topic_gives_what_it_kept(make_harness: Any, kept: Recovery, given: li
     assert harness.engine.memory.used == 0, "what was kept is given back with the topic"
 
 
-def test_each_consumer_may_be_given_what_was_kept_but_nothing_that_expired(make_harness: Any) -> None:
+def test_each_consumer_gets_the_kept_messages_that_have_not_expired(make_harness: Any) -> None:
     harness = make_harness(DestinationPolicy(recovery=Recovery(RecoveryKind.FIXED_COUNT), always_retroactive=True))
     harness.client().send("old", PRICES, expiration=2_000).send("new", PRICES)
     harness.wait(3)

@@ -59,7 +59,7 @@ def test_a_message_that_nobody_gets_is_counted(harness):
 
 
 @pytest.mark.parametrize("durable_name", [None, "d"])
-def test_a_subscriber_that_wants_nothing_of_its_own_gets_what_others_send(harness, durable_name):
+def test_a_no_local_subscriber_gets_the_messages_of_others(harness, durable_name):
     client, other = harness.client("me"), harness.client("you")
     client.subscribe("s", PRICES, durable_name=durable_name, no_local=True)
     other.subscribe("s", PRICES, durable_name=durable_name).turn()
@@ -153,7 +153,7 @@ def test_of_a_record_older_than_openwire_11_no_local_is_what_its_consumer_says(h
     assert client.bodies == (["a"] if no_local else ["a", "own"])
 
 
-def test_a_stored_selector_that_is_none_to_us_takes_every_message(harness):
+def test_an_invalid_stored_selector_takes_every_message(harness):
     owner = harness.store.subscription("me", "d", PRICES)
     harness.store.append(AddSubscription(owner, encode_subscription(PRICES, "me", "d", "XPATH '//x' ((")))
     harness.fail_over()
@@ -213,7 +213,7 @@ def test_a_subscription_deleted_while_a_message_is_on_its_way_is_left_out(harnes
     assert (client.receipts, plain.bodies, client.bodies) == (["1", "2"], ["a"], [])
 
 
-def test_a_pattern_that_meets_topics_when_it_begins_has_no_record_beside_theirs(harness):
+def test_a_pattern_that_matches_topics_at_its_beginning_has_no_additional_record(harness):
     client, sender = harness.client("me"), harness.client()
     sender.send("nobody's", STOCK_A)
     client.subscribe("s", ALL, durable_name="d").turn()

@@ -169,7 +169,7 @@ LEFT = [_acknowledged, _refused, _given_up, _expired, _moved, _of_another_transa
 
 @pytest.mark.parametrize("mode", [AckMode.CLIENT, AckMode.INDIVIDUAL, AckMode.RANGE])
 @pytest.mark.parametrize("leave", LEFT, ids=lambda function: function.__name__[1:])
-def test_a_transaction_that_acknowledges_what_is_gone_can_only_be_rolled_back(harness, mode, leave):
+def test_a_transaction_that_acknowledges_a_missing_delivery_can_only_be_rolled_back(harness, mode, leave):
     client = harness.consumer(ack=mode)
     client.store("a", expiration=5_000)
     client.store("b")

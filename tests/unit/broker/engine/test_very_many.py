@@ -153,7 +153,7 @@ def test_unacknowledged_messages_return_at_once_and_in_order(harness: Harness) -
     assert other.bodies[-1] == str(MANY + 1)
 
 
-def test_a_client_that_leaves_gets_nothing_more_and_all_it_had_ends_in_steps(harness: Harness) -> None:
+def test_a_client_that_leaves_gets_nothing_more_and_its_state_ends_in_steps(harness: Harness) -> None:
     client, other = harness.client(), harness.client()
     for number in range(MANY):
         client.subscribe(str(number), ack=AckMode.AUTO).handle(AddProducer(f"p{number}", ORDERS))
@@ -442,7 +442,7 @@ def test_a_queue_leaves_what_it_holds_to_the_store_in_steps(
 
 
 @pytest.mark.contains_errors
-def test_an_error_of_ours_while_messages_expire_leaves_the_others_to_go(make_harness: MakeHarness) -> None:
+def test_an_error_of_the_broker_during_expiry_does_not_keep_the_other_messages(make_harness: MakeHarness) -> None:
     harness = make_harness(DestinationPolicy(expire_messages_period=1))
     sender = harness.client()
     for number in range(MANY):
@@ -634,7 +634,7 @@ def test_very_many_unacknowledged_come_back_at_once_and_take_steps(harness: Harn
     assert other.bodies == [str(number) for number in range(3 * many)]
 
 
-def test_a_queue_that_ends_gives_back_the_memory_of_what_had_expired(make_harness: MakeHarness) -> None:
+def test_an_ended_queue_releases_the_memory_of_expired_messages(make_harness: MakeHarness) -> None:
     harness = make_harness(DestinationPolicy())
     sender, consumer = harness.client(), harness.client()
     sender.send_all(range(2 * MANY), persistent=False, expiration=5_000)

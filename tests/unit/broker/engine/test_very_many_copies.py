@@ -53,7 +53,7 @@ def counts(harness: Harness) -> list[int]:
 
 @pytest.mark.parametrize("is_stored", [True, False])
 @REPLACES_A_METHOD
-def test_it_is_copied_in_steps_and_what_its_sender_says_next_comes_behind_it(harness: Harness, is_stored: bool) -> None:
+def test_a_message_is_copied_in_steps_and_later_commands_of_its_sender_wait(harness: Harness, is_stored: bool) -> None:
     copies = harness.count(routing, "altered")
     sender, other, consumer = harness.client(), harness.client(), harness.client()
     sender.send("first", NEWS, receipt="1", persistent=is_stored)
@@ -101,7 +101,7 @@ def test_all_copies_are_stored_together_or_none(harness: Harness) -> None:
     assert (harness.stored(), counts(harness)) == (MANY, [1] * MANY)
 
 
-def test_copies_count_while_they_are_made_and_nobody_holds_more_than_is_left(harness: Harness) -> None:
+def test_copies_in_progress_count_and_are_bounded_by_the_free_memory(harness: Harness) -> None:
     sender = harness.client()
     memory = harness.engine.memory
     sender.send("x" * 1000, NEWS)
@@ -176,7 +176,7 @@ def test_a_durable_subscription_that_begins_or_ends_meanwhile(harness: Harness) 
     assert late[1].bodies == []
 
 
-def test_a_policy_that_lets_no_more_in_has_none_of_it(make_harness: MakeHarness) -> None:
+def test_a_policy_that_refuses_the_message_stores_no_copy(make_harness: MakeHarness) -> None:
     policy = DestinationPolicy(memory_limit=100, send_fail_if_no_space=True)
     harness = make_harness(Policies([PolicyEntry(DestinationKind.QUEUE, reader(5).name, policy)]))
     for number in range(MANY):

@@ -152,7 +152,7 @@ async def test_a_fault_in_a_locker_costs_the_lock_and_not_the_broker(node: NewNo
     await a.stop()
 
 
-async def test_a_life_that_is_over_shows_no_proof_whatever_the_lock_says(node: NewNode, lock: MemoryLock) -> None:
+async def test_an_ended_life_has_no_proof_for_any_state_of_the_lock(node: NewNode, lock: MemoryLock) -> None:
     """A hung call of that life may continue when this process is master again: the proof belongs to another life."""
     a = await node("a").started(Role.MASTER)
     first = a.store

@@ -71,7 +71,7 @@ async def unwell(node: Node, virtual: VirtualTime, why: str) -> Callable[[], boo
 
 
 @hangs(Wait.POLL)
-async def test_a_lock_that_may_be_ours_and_does_not_say_so_makes_the_broker_unwell(
+async def test_a_lock_that_does_not_answer_makes_the_broker_unhealthy(
     virtual: VirtualTime, node: NewNode, lock: MemoryLock, gate: Gate
 ) -> None:
     gate.close("try_acquire")
@@ -99,7 +99,7 @@ async def test_a_standby_whose_lock_does_not_answer_can_be_stopped(node: NewNode
 
 @hangs(Wait.FOLLOW)
 @pytest.mark.parametrize("verb", ["scandir", "stat", "pread"])
-async def test_a_standby_that_hangs_when_it_gets_the_lock_lets_it_go(
+async def test_a_standby_that_hangs_after_it_got_the_lock_releases_it(
     node: NewNode, disk: HangingDisk, verb: str
 ) -> None:
     master = await node("m").started(Role.MASTER)
@@ -141,7 +141,7 @@ def lives(virtual: VirtualTime) -> int:
 
 @hangs(Wait.PROMOTE)
 @pytest.mark.parametrize("verb", ["fsync", "link", "pread"])
-async def test_a_promotion_that_hangs_lets_the_lock_go(node: NewNode, disk: HangingDisk, verb: str) -> None:
+async def test_a_hanging_promotion_releases_the_lock(node: NewNode, disk: HangingDisk, verb: str) -> None:
     """Before the fence; in it; behind it."""
     master = await node("m").started(Role.MASTER)
     for _ in range(5):
@@ -216,7 +216,7 @@ async def master_and_standby(node: NewNode, **options: Any) -> tuple[Node, Node]
 
 @hangs(Wait.STORAGE)
 @pytest.mark.parametrize("verb", ["pwrite", "fdatasync", "stat"])
-async def test_a_master_whose_storage_hangs_lets_the_lock_go(node: NewNode, disk: HangingDisk, verb: str) -> None:
+async def test_a_master_with_a_hanging_storage_releases_the_lock(node: NewNode, disk: HangingDisk, verb: str) -> None:
     hung, other = await master_and_standby(node, disk=disk)
     disk.gate.close(verb, thread="tandemmq-storage")
     unsure = hung.send()
@@ -261,7 +261,7 @@ async def test_a_lock_that_does_not_answer_a_master_ends_with_its_proof(
 @hangs(Wait.BEGIN)
 @hangs(Wait.LOOP)
 @pytest.mark.parametrize("phase", [Phase.PROMOTING, Phase.MASTER, Phase.HANDING_OVER])
-async def test_a_loop_that_hangs_lets_the_lock_go(virtual: VirtualTime, node: NewNode, phase: Phase) -> None:
+async def test_a_hanging_event_loop_releases_the_lock(virtual: VirtualTime, node: NewNode, phase: Phase) -> None:
     """The lock is free when the other broker, which runs in a separate loop, becomes master."""
     hung, other = node("a"), node("b")
     serve, finish = hung.serve, hung.finish
@@ -331,7 +331,7 @@ async def test_a_handover_does_not_wait_for_ever_for_its_first_checkpoint(node: 
 
 
 @hangs(Wait.FINISH)
-async def test_clients_that_cannot_be_let_go_are_cut_off(node: NewNode) -> None:
+async def test_clients_that_cannot_be_disconnected_are_cut_off(node: NewNode) -> None:
     hung, other = await master_and_standby(node)
     finished, finish = asyncio.Event(), hung.finish
 
@@ -347,7 +347,7 @@ async def test_clients_that_cannot_be_let_go_are_cut_off(node: NewNode) -> None:
 
 @hangs(Wait.CLOSE)
 @pytest.mark.parametrize("thread", ["tandemmq-storage", "tandemmq-background", "tandemmq-life"])
-async def test_a_handover_that_hangs_lets_the_lock_go(node: NewNode, disk: HangingDisk, thread: str) -> None:
+async def test_a_hanging_handover_releases_the_lock(node: NewNode, disk: HangingDisk, thread: str) -> None:
     """While it writes its last checkpoint, waits for the one that is under way, or closes its files."""
     hung, other = await master_and_standby(node, disk=disk)
     finish = hung.finish
@@ -368,7 +368,7 @@ async def test_a_handover_that_hangs_lets_the_lock_go(node: NewNode, disk: Hangi
     await goes_on_elsewhere(hung, other, disk.gate.open)
 
 
-async def test_a_handover_that_shows_life_for_too_long_lets_the_lock_go(virtual: VirtualTime, node: NewNode) -> None:
+async def test_a_handover_that_takes_too_long_releases_the_lock(virtual: VirtualTime, node: NewNode) -> None:
     disk = SlowDisk(virtual)
     slow, other = await master_and_standby(node, disk=disk)
     finish = slow.finish

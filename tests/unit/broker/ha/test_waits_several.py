@@ -37,7 +37,9 @@ async def gives_up(node: Node) -> None:
 
 
 @pytest.mark.parametrize("verb", ["link", "fsync"])
-async def test_a_promotion_whose_one_store_hangs_lets_the_lock_go(node: NewNode, disk: HangingDisk, verb: str) -> None:
+async def test_a_promotion_with_one_hanging_store_releases_the_lock(
+    node: NewNode, disk: HangingDisk, verb: str
+) -> None:
     first = await node("a").started(Role.MASTER)
     hung = await node("b", disk=disk).started(Role.STANDBY)
     hung.when(Phase.PROMOTING, lambda: disk.gate.close(verb, thread="tandemmq-promoting"))
@@ -62,7 +64,7 @@ async def test_a_promotion_is_not_taken_for_hung_while_one_store_gets_on(virtual
     await slow.stop()
 
 
-async def test_a_master_that_hangs_at_a_new_store_lets_the_lock_go(node: NewNode, disk: HangingDisk) -> None:
+async def test_a_master_hanging_at_a_new_store_releases_the_lock(node: NewNode, disk: HangingDisk) -> None:
     hung = node("a", disk=disk).start()
     await hung.become(Role.MASTER)
     other = await node("b").started(Role.STANDBY)
@@ -75,7 +77,9 @@ async def test_a_master_that_hangs_at_a_new_store_lets_the_lock_go(node: NewNode
 
 
 @pytest.mark.parametrize("thread", ["tandemmq-storage", "tandemmq-closing"])
-async def test_a_handover_whose_one_store_hangs_lets_the_lock_go(node: NewNode, disk: HangingDisk, thread: str) -> None:
+async def test_a_handover_with_one_hanging_store_releases_the_lock(
+    node: NewNode, disk: HangingDisk, thread: str
+) -> None:
     hung = await node("a", disk=disk).started(Role.MASTER)
     other = await node("b").started(Role.STANDBY)
     disk.gate.close("close" if thread == "tandemmq-closing" else "fdatasync", thread=thread)

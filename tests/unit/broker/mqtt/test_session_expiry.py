@@ -74,7 +74,7 @@ def _left(
     )
 
 
-async def test_a_session_whose_time_is_over_leaves_nothing_in_the_store(terms: Terms) -> None:
+async def test_an_expired_session_leaves_nothing_in_the_store(terms: Terms) -> None:
     await _store(terms, "one", expiry=0)
     terms.clients.client_connected("one", is_resumed=True)
     terms.clients.client_left(_left("one", expiry=0))
@@ -171,7 +171,7 @@ async def test_a_new_term_gives_every_client_time_to_come_back(terms: Terms) -> 
     await terms.until(lambda: terms.store.owners() == [])
 
 
-async def test_a_session_whose_client_came_and_went_meanwhile_does_not_end(terms: Terms) -> None:
+async def test_a_session_whose_client_returned_and_left_meanwhile_does_not_end(terms: Terms) -> None:
     await _store(terms, "one", expiry=60)
     terms.clients.client_connected("one", is_resumed=True)
     terms.clients.client_left(_left("one", expiry=60))

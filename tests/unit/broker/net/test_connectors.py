@@ -238,7 +238,7 @@ def test_an_absent_voter_keeps_its_addresses_and_a_learner_has_none() -> None:
     assert advertised.of(OPENWIRE, is_tls=False) == ["tcp://one:61616", "tcp://two:61616"]
 
 
-def test_a_member_that_moved_is_told_anew() -> None:
+def test_a_moved_member_is_advertised_again() -> None:
     advertised = AdvertisedAddresses([])
     advertised.update([A, B], {A: member("one"), B: member("two")})
     assert advertised.update([A, B], {B: member("elsewhere")})

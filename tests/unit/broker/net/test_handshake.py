@@ -107,9 +107,7 @@ async def test_a_failed_handshake_leaves_nothing_for_the_collector(server: Serve
     server.unbind()
 
 
-async def test_handshakes_that_do_not_go_on_make_room_for_others(
-    server: Server, authority: Authority, make_engine: Any
-) -> None:
+async def test_stalled_handshakes_make_room_for_others(server: Server, authority: Authority, make_engine: Any) -> None:
     """The time of a handshake is five seconds, and there are two places."""
     await server.listen(make_engine(), "ID:test")
     silent = [await asyncio.open_connection("127.0.0.1", server.addresses[0][2]) for _ in range(7)]
@@ -393,7 +391,7 @@ async def test_an_error_of_the_broker_in_a_handshake_leaves_nothing(
     server.unbind()
 
 
-async def test_each_term_listens_again_and_lets_go_of_handshakes_under_way(
+async def test_each_term_listens_again_and_drops_handshakes_in_progress(
     server: Server, authority: Authority, make_engine: Any
 ) -> None:
     for term in range(3):

@@ -105,7 +105,7 @@ def connected(client_class: Any, port: int, acknowledge: Any = None) -> tuple[An
 
 
 @VERSIONS
-async def test_messages_come_once_in_order_and_what_is_acknowledged_is_gone(
+async def test_messages_are_delivered_once_in_order_and_acknowledged_ones_are_removed(
     port: int, client_class: Any, acknowledge: Any
 ) -> None:
     def talk() -> None:

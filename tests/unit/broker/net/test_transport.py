@@ -191,7 +191,7 @@ async def test_a_client_that_vanishes_in_a_frame_is_forgotten(bench: Any) -> Non
     assert not any(isinstance(command, Send) for command in bench.engine.commands)
 
 
-async def test_a_client_that_never_says_connect_is_told_so(bench_of: Any) -> None:
+async def test_a_client_that_never_sends_connect_gets_the_reason(bench_of: Any) -> None:
     async with bench_of(TransportLimits(connect_seconds_max=0.05)) as bench:
         client = await bench.client()
         assert b"message:No CONNECT came\n" in await client.rest()

@@ -344,7 +344,7 @@ class Nobody:
     def resume(self, until: float) -> None: ...
 
 
-async def test_a_client_beyond_its_share_waits_behind_those_that_came_too_late(timed_bench: Any) -> None:
+async def test_a_client_beyond_its_share_waits_after_those_that_found_no_time(timed_bench: Any) -> None:
     await timed_bench.connected()
     (connection,) = timed_bench.server.connections
     turns = connection._turns

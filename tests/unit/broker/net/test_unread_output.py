@@ -111,7 +111,7 @@ def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
 
 
 @pytest.mark.parametrize("end", ["they read", "they leave"])
-async def test_connections_that_do_not_read_share_what_they_are_told(bench_of: Any, end: str) -> None:
+async def test_slow_connections_share_the_memory_of_their_output(bench_of: Any, end: str) -> None:
     body = b"x" * 8_000_000
     message = Message(Destination(DestinationKind.QUEUE, "a"), "ID:m:1:1:1", body, BodyKind.BYTES)
     async with bench_of() as bench:

@@ -189,7 +189,7 @@ async def test_the_peer_is_read_all_the_time(bench: Bench) -> None:
     assert bench.given == list(range(100))
 
 
-async def test_a_half_close_of_the_peer_comes_behind_what_it_has(bench: Bench) -> None:
+async def test_a_half_close_of_the_peer_comes_after_its_waiting_commands(bench: Bench) -> None:
     bench.session.disconnect = Disconnect()
     bench.connection.stop_reading()
     bench.session.give(1)

@@ -105,7 +105,7 @@ def test_a_file_is_kept_within_its_bounds(make: Callable[..., Log], tmp_path: Pa
     assert numbers == list(range(numbers[0], 100))
 
 
-def test_a_file_that_somebody_else_renamed_is_made_anew(
+def test_a_renamed_log_file_is_created_again(
     make: Callable[..., Log], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_module, "CHECK_SECONDS", 0.0)

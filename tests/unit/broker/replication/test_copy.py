@@ -604,7 +604,7 @@ def test_a_file_received_in_pieces_is_synced_in_pieces(source: SourceJournal, ow
     assert copy.synced == (0, 0)
 
 
-def test_a_sync_that_fails_beside_what_is_written_is_told_by_the_next_one(
+def test_an_error_of_a_background_sync_is_reported_by_the_next_one(
     source: SourceJournal, own: Path, in_pieces: None
 ) -> None:
     """The system tells an error to one sync of a descriptor only."""

@@ -84,7 +84,7 @@ def test_a_node_that_had_more_is_reported(whole: SmallSet) -> None:
         assert standing.unheard() == [other.name]
 
 
-def test_without_the_file_nothing_is_known_of_what_was_final(whole: SmallSet) -> None:
+def test_without_the_file_the_final_place_is_unknown(whole: SmallSet) -> None:
     master = whole.begun()
     master.stop()
     (master.directory / KNOWN_FILE).unlink(missing_ok=True)

@@ -104,7 +104,7 @@ def test_a_file_that_is_missing_and_needed_is_restored_whole_or_not_at_all(whole
     assert master.replica.scrubber.figures["repaired_batches_total"] > 5
 
 
-def test_a_damaged_file_that_the_master_gave_up_goes(whole: SmallSet) -> None:
+def test_a_damaged_file_that_the_master_gave_up_is_removed(whole: SmallSet) -> None:
     """No node can repair or needs the file: the follower has everything that the master has."""
     master, file = begun(whole)
     node, other = whole.others(master)
@@ -128,7 +128,7 @@ def test_the_scrubber_finds_it_on_every_node_by_itself(make: NewSet) -> None:
     assert [content(node, file) for node in whole.nodes] == before
 
 
-def test_a_batch_that_nobody_has_sound_is_repaired_when_somebody_has_it(whole: SmallSet) -> None:
+def test_a_batch_without_a_sound_copy_is_repaired_when_a_node_has_one(whole: SmallSet) -> None:
     master, file = begun(whole)
     first, second = whole.others(master)
     before = [rot(node, file, 9_000) for node in (first, second, master)]

@@ -140,7 +140,7 @@ def test_a_directory_from_a_backup_is_refused_until_its_promise_file_is_gone(who
     assert stays.replica.state.is_voter
 
 
-def test_a_file_that_goes_between_follow_and_begin_is_asked_for_anew(whole: SmallSet) -> None:
+def test_a_file_removed_between_follow_and_begin_is_requested_again(whole: SmallSet) -> None:
     """The follower's standby removes what was given up; the master counted on it, and would send nothing."""
     master = whole.elect()
     for number in range(30):
@@ -179,7 +179,7 @@ def test_a_handover_names_who_is_next(whole: SmallSet) -> None:
     assert whole.elect(wanted, other) is wanted
 
 
-def test_each_knows_what_the_others_said_last(whole: SmallSet) -> None:
+def test_each_node_knows_the_latest_status_of_the_others(whole: SmallSet) -> None:
     master = whole.begun()
     asked, other = whole.others(master)
 
@@ -241,7 +241,7 @@ def heard(node: SmallNode, kind: type[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("sync", ["quorum_disk", "quorum_mem"])
-def test_a_follower_says_what_it_has_only_where_that_moved(make: NewSet, sync: str) -> None:
+def test_a_follower_reports_its_place_only_when_it_moved(make: NewSet, sync: str) -> None:
     whole = make(sync=sync)
     master = whole.elect()
     whole.until(lambda: len(master.replica.status()["followers"]) == 2, "both follow")
@@ -275,7 +275,7 @@ def test_a_resignation_names_the_next_candidate(whole: SmallSet) -> None:
     assert whole.elect(*followers).replica.state.store == first.to
 
 
-def test_a_node_that_is_far_behind_lets_its_standby_wait(whole: SmallSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_is_far_behind_delays_its_standby(whole: SmallSet, monkeypatch: pytest.MonkeyPatch) -> None:
     master = whole.elect()
     away = whole.others(master)[0]
     away.stop()
@@ -297,7 +297,7 @@ def test_a_node_that_is_far_behind_lets_its_standby_wait(whole: SmallSet, monkey
     assert all(final == (0, 0) or final >= end for final, end in seen)
 
 
-def test_a_mastership_that_was_let_go_in_order_is_not_lost(whole: SmallSet) -> None:
+def test_a_mastership_released_in_order_is_not_lost(whole: SmallSet) -> None:
     """A handover closes the store, which ends the term: others lead before the lock thread was asked to release."""
     master = whole.elect()
     locker = SetLocker(LockRequest("", Holder("set")), master.replica)

@@ -333,7 +333,7 @@ def test_a_node_that_is_not_whole_promises_nothing(case: Case) -> None:
     assert case.count(case.two, PreVote) == 0
 
 
-def test_a_disk_that_takes_no_promise_lets_nothing_be_answered(case: Case) -> None:
+def test_a_disk_that_stores_no_promise_prevents_answers(case: Case) -> None:
     case.promise_disk.is_unwilling = True
     case.say(case.two, Promise(1, SET, 7, case.here, None, 10_000))
     assert not case.two.sent
@@ -453,9 +453,7 @@ def test_a_disk_that_has_less_than_it_acknowledged_promises_nothing_until_it_has
 
 
 # proves: ahead-is-not-restored
-def test_a_disk_that_is_ahead_of_a_master_that_was_restored_lacks_nothing(
-    case: Case, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_disk_ahead_of_a_restored_master_lacks_nothing(case: Case, caplog: pytest.LogCaptureFixture) -> None:
     case.begin(case.two, 5, case.middle, acknowledged=case.end, end=case.middle)
     assert "it is in quarantine" in caplog.text
     assert "less than it had acknowledged" not in caplog.text
@@ -720,7 +718,7 @@ def test_batches_written_until_a_master_is_deposed_count_at_its_promise(
     term.end()
 
 
-def test_a_candidate_that_promises_to_another_gives_back_what_it_was_promised(case: Case) -> None:
+def test_a_candidate_that_promises_to_another_releases_its_own_promises(case: Case) -> None:
     case.stand()
     case.say(case.two, PreVoteAnswer(case.last(case.two, PreVote).id, True, "", 4, case.here, 1))
     epoch = case.last(case.two, Promise).epoch

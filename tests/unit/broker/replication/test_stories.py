@@ -467,7 +467,7 @@ def test_of_equals_the_heavier_leads_and_no_weight_blocks(whole: SmallSet) -> No
     whole.elect(light).write("c")
 
 
-def test_the_voters_stand_in_the_journal_whatever_a_configuration_says(whole: SmallSet) -> None:
+def test_the_journal_and_no_configuration_determines_the_voters(whole: SmallSet) -> None:
     """Two nodes come, and all are told of five: they found no second set, and a voter with them is no quorum."""
     whole.begun()
     whole.replicas = 5

@@ -182,7 +182,7 @@ def test_a_file_that_goes_meanwhile_is_skipped(journal: Written) -> None:
     assert other.sent == [Skipped(EPOCH, 2)]
 
 
-def test_of_each_file_between_that_was_given_up_it_is_said(journal: Written) -> None:
+def test_each_intermediate_file_that_was_given_up_is_reported(journal: Written) -> None:
     """A former stream may have sent a part of it (seed 9479 of the simulator)."""
     for number in (2, 3, 4):
         journal.begin_file(number, b"header %d" % number)
@@ -230,7 +230,7 @@ def test_a_follower_is_sent_no_more_than_its_window(journal: Written, small_wind
     assert len(first) >= 3
 
 
-def test_a_live_follower_that_says_nothing_is_behind(journal: Written, small_window: None) -> None:
+def test_a_live_follower_without_reports_is_behind(journal: Written, small_window: None) -> None:
     link, stream = journal.follow((1, 8))
     journal.until_live(stream)
     sent = 0

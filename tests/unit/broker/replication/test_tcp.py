@@ -347,7 +347,7 @@ def test_a_port_that_changes(make: Make) -> None:
     assert ours.member.life == 2
 
 
-def test_an_address_that_changes_leaves_the_link_until_there_is_another_one(make: Make) -> None:
+def test_a_changed_address_keeps_the_link_until_there_is_another(make: Make) -> None:
     a, b = started(make, 1, 2)
     ours, _ = dialed(a, b)
     a.network.dial({b.store: "127.0.0.1:1"})
@@ -367,7 +367,7 @@ def test_port_0_and_a_port_that_is_taken(make: Make) -> None:
         make(2, port=port).start()
 
 
-def test_names_are_resolved_and_what_is_none_is_told(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_names_are_resolved_and_an_invalid_one_is_reported(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     a, b = started(make, 1, 2)
     port = split_address(b.address)[1]
     a.network.dial({b.store: f"localhost:{port}", store_id(3): "no-such-host.invalid:1", store_id(4): "nonsense"})
@@ -429,7 +429,7 @@ def test_a_peer_of_another_protocol_is_refused(make: Make, peers: Peers, noise: 
 @pytest.mark.parametrize(
     "message", [struct.pack(">II", 1 << 30, 0), encode(hello_of(2)), encode(Refused("I am tired")), b"\0" * 9]
 )
-def test_a_member_that_says_what_cannot_be_meant_is_down(make: Make, peers: Peers, message: bytes) -> None:
+def test_a_member_that_sends_an_invalid_message_is_down(make: Make, peers: Peers, message: bytes) -> None:
     (a,) = started(make, 1)
     peer = peers(a.address, hello_of(2)).greet()
     link = a.wait_link(store_id(2), is_ours=False)

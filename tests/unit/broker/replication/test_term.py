@@ -94,7 +94,7 @@ def case(tmp_path: Path) -> Iterator[Case]:
     made.term.end()
 
 
-def test_a_disk_that_comes_back_with_less_counts_for_what_it_has(case: Case) -> None:
+def test_a_disk_that_returns_with_less_counts_for_its_content(case: Case) -> None:
     """By a new link. A FOLLOW that comes late on a link says less than the HAVEs before it, and takes nothing back."""
     place, less, more = (EPOCH, 200), (EPOCH, 150), (EPOCH, 300)
     case.begin()
@@ -115,7 +115,7 @@ def test_a_disk_that_comes_back_with_less_counts_for_what_it_has(case: Case) -> 
     assert case.term.returned(case.follow(3), FIRST, known) == known, "said in a former term"
 
 
-def test_a_disk_lacks_nothing_of_files_that_were_given_up(case: Case) -> None:
+def test_a_disk_lacks_no_file_that_was_given_up(case: Case) -> None:
     case.begin()
     fifth, sixth, seventh = (EPOCH, 100), (EPOCH + 1, 80), (EPOCH + 2, 50)
     for file, end in (fifth, sixth, seventh):
@@ -284,9 +284,7 @@ def test_once_deposed_nothing_is_written_or_confirmed(case: Case) -> None:
     assert case.term.has_ended.is_set()
 
 
-def test_a_term_that_nobody_took_is_not_begun_later_and_who_has_begun_ends_it_himself(
-    case: Case, tmp_path: Path
-) -> None:
+def test_a_term_that_was_not_taken_cannot_begin_later_and_a_begun_one_ends_itself(case: Case, tmp_path: Path) -> None:
     case.term.end_unbegun()
     assert case.term.has_ended.is_set()
     with pytest.raises(Deposed):

@@ -128,7 +128,7 @@ USES = {
 
 
 @pytest.mark.parametrize("use", USES)
-def test_an_operator_makes_no_state_under_it_and_gives_way(harness: Harness, use: str) -> None:
+def test_an_operator_creates_no_state_under_the_client_id_and_gives_way(harness: Harness, use: str) -> None:
     # proves: a-guest-makes-no-durable, a-guest-claims-nothing
     topic, name, errors = USES[use]
     harness.access = OpenAccess(is_everywhere=True)  # from before users were set up

@@ -116,7 +116,7 @@ def test_a_client_that_leaves_meanwhile_leaves_nothing(harness: Secured) -> None
     assert harness.counts["clients"] == 0
 
 
-def test_one_that_was_forgotten_is_not_taken_from_who_is_there(harness: Secured) -> None:
+def test_a_forgotten_id_is_not_taken_from_a_connected_client(harness: Secured) -> None:
     harness.engine._login._connection_owners = ConnectionIds([], limit=1)
     ann = harness.user("ann")
     harness.user("ann", "another")

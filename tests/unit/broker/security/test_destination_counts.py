@@ -81,7 +81,7 @@ def test_without_users_anybody_may_use_all_destinations(harness: Secured) -> Non
 
 
 @pytest.mark.parametrize("is_together", [False, True])
-def test_an_advisory_topic_is_there_as_long_as_somebody_asks_for_it(harness: Secured, is_together: bool) -> None:
+def test_an_advisory_topic_exists_as_long_as_a_subscription_names_it(harness: Secured, is_together: bool) -> None:
     ann, bob = harness.user("ann", "ID:a:1"), harness.user("bob", "ID:b:1")
     harness.turn()
     ann.subscribe("n", advisory("Nonsense.X,topic://ActiveMQ.Advisory.Consumer.Queue.nowhere"), AckMode.AUTO)

@@ -77,7 +77,7 @@ async def test_the_directory_is_asked_beside_the_loop_and_its_word_is_remembered
     access.close()
 
 
-async def test_a_directory_ends_sessions_of_users_who_are_gone_or_have_other_groups_and_a_silent_one_none(
+async def test_the_directory_ends_sessions_of_removed_or_changed_users_and_a_silent_one_does_not(
     tmp_path: Path,
 ) -> None:
     # proves: a-silent-directory-ends-nothing

@@ -69,7 +69,7 @@ def test_a_wrong_password_and_a_clever_name_are_nobody(plan: LdapPlan, login: st
     assert LdapDirectory(plan).find(login, passcode) is None
 
 
-def test_a_filter_that_two_fit_means_neither_and_what_is_searched_only_there_is_not_found_below(plan: LdapPlan) -> None:
+def test_an_ambiguous_filter_finds_no_user_and_a_search_of_one_level_does_not_descend(plan: LdapPlan) -> None:
     everybody = replace(plan, user_search_matching="(|(uid={0})(sn=*))")
     shallow = replace(plan, user_base=BASE, user_search_subtree=False)
     assert [LdapDirectory(each).find("dora", "d-pass") for each in (everybody, shallow)] == [None, None]

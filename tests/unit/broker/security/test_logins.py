@@ -99,9 +99,7 @@ async def test_a_wrong_password_is_refused(made: Logins, passcode: str | None) -
     assert refusal_text(await connect(made, None, "right")) == WRONG.replace("alice", "")  # nothing without a name
 
 
-async def test_a_name_that_nobody_has_is_refused_in_the_same_words_and_costs_as_much(
-    made: Logins, tries: list[str]
-) -> None:
+async def test_an_unknown_name_gets_the_same_refusal_and_takes_as_long(made: Logins, tries: list[str]) -> None:
     assert refusal_text(await connect(made, "eve", "right")) == WRONG.replace("alice", "eve")
     assert tries == ["right"]
 
@@ -296,7 +294,7 @@ async def test_a_known_login_does_not_wait_for_guessers(file: Path, tmp_path: Pa
         access.close()
 
 
-async def test_a_user_waits_for_nobody_without_a_name_and_for_none_that_failed(
+async def test_a_user_does_not_wait_for_anonymous_and_failed_logins(
     made: Logins, monkeypatch: pytest.MonkeyPatch, held: Held
 ) -> None:
     assert refusal_text(await connect(made, "alice", "wrong", peer="10.0.1.0:1")) == WRONG
@@ -361,7 +359,7 @@ async def test_a_login_that_no_client_waits_for_is_not_checked(
     assert tried == ["right"], "but for those that a thread had begun"
 
 
-def test_all_of_a_name_have_a_chance_and_those_that_left_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_logins_of_a_name_have_a_chance_and_abandoned_ones_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login_lanes, "TRIES_OF_ONE_MAX", 3)
     monkeypatch.setattr(secrets, "randbelow", lambda count: 1)
     there = dict.fromkeys(range(5), True)
@@ -512,7 +510,7 @@ async def test_a_changed_file_holds_and_what_was_remembered_is_forgotten(made: L
 
 
 @pytest.mark.parametrize("text", ["alice\n", "", " \n\n", "# our users\n", "bob:!:o"])
-async def test_a_file_that_is_wrong_empty_or_gone_changes_nothing(
+async def test_a_wrong_empty_or_missing_file_changes_nothing(
     made: Logins, file: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     ended: list[frozenset[str]] = []

@@ -63,7 +63,7 @@ def test_a_user_has_no_more_than_its_limit(what: str) -> None:
     assert again.session.errors == []
 
 
-def test_a_connection_that_comes_back_takes_its_own_place() -> None:
+def test_a_reconnecting_connection_replaces_itself() -> None:
     harness = Secured(EngineSettings(user_connections_max=1))
     for _ in range(3):
         ann = harness.user("ann")

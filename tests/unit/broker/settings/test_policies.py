@@ -27,7 +27,7 @@ def read(tmp_path: Path) -> Read:
     return write_and_read
 
 
-def test_an_entry_that_says_nothing_is_as_no_entry(read: Read) -> None:
+def test_an_empty_entry_is_like_no_entry(read: Read) -> None:
     text = "[broker]\nqueue_prefetch = 7\nmaximum_redeliveries = 2\n[[destinations]]\nqueue = 'A'"
     policies = policies_of(read(text))
     assert policies.of(Destination(QUEUE, "A")) == policies.of(Destination(QUEUE, "B")) == policies.default

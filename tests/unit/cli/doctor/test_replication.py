@@ -64,7 +64,7 @@ def test_the_advertised_host_name_must_lead_to_this_node(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_name_that_leads_to_somebody_else_is_told(tmp_path: Path) -> None:
+def test_a_host_name_of_another_machine_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.2", 0)) as stranger:
         _, found = doctor(tmp_path, hostname="127.0.0.2", bind=f"127.0.0.1:{stranger.getsockname()[1]}")
     assert found["hostname"][0] == "fail"
@@ -191,7 +191,7 @@ def test_learners_are_not_missed() -> None:
     assert reasons == ["2 of 2 voters are connected and whole: an election should end soon"]
 
 
-def test_a_set_that_is_not_founded_says_what_it_waits_for() -> None:
+def test_a_set_that_is_not_founded_reports_what_it_waits_for() -> None:
     waits = "waits for 3 nodes to found the set; there are 2"
     found = [seen("a", False, set=None, problem=waits), seen("b", False, set=None, problem=waits)]
     assert why_no_master(found) == ["the set is not founded yet", f"a: {waits}", f"b: {waits}"]

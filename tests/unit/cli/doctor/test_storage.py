@@ -69,7 +69,7 @@ def test_two_hosts_that_share_nothing_are_found_out(
     assert "both won" in finding.sentence or "two brokers would be masters" in finding.sentence
 
 
-def test_a_look_that_comes_too_late_is_a_failure_and_its_delay_is_told(
+def test_a_check_that_sees_a_name_too_late_fails_with_the_delay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pair_checks, "LATE_SECONDS_MAX", 0.3)
@@ -97,7 +97,7 @@ def test_a_lock_that_outlives_its_holder_is_a_failure(tmp_path: Path, monkeypatc
 # -- the second ------------------------------------------------------------------------------------------------------
 
 
-def test_a_second_that_listens_serves_one_examination_and_removes_what_is_left(tmp_path: Path) -> None:
+def test_a_listening_process_serves_one_examination_and_removes_its_files(tmp_path: Path) -> None:
     ports: list[int] = []
     is_listening = threading.Event()
 

@@ -413,7 +413,7 @@ def test_connectors_of_mqtt_and_websocket_are_carried_with_their_options() -> No
     assert len(load_text(found.text, "a.xml").connectors) == 4
 
 
-def test_the_data_directory_of_a_broker_is_that_of_a_store_that_says_none() -> None:
+def test_a_store_without_a_directory_uses_the_data_directory_of_the_broker() -> None:
     attributes = "brokerName='b' dataDirectory='/d'"
     assert table(of_broker("", attributes))["store"] == {"directory": "/d/b/KahaDB"}
     kahadb = "<persistenceAdapter><kahaDB directory='/k'/></persistenceAdapter>"

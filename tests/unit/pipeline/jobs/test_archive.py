@@ -146,7 +146,7 @@ def test_a_part_of_the_destinations_by_date_only(spark: SparkSession, tmp_path: 
     assert not (tmp_path / "other/messages").exists()
 
 
-def test_files_that_went_before_their_turn_are_told_and_the_rest_is_added(
+def test_files_deleted_before_they_were_archived_are_reported_and_the_rest_is_added(
     spark: SparkSession, store: Path, tmp_path: Path
 ) -> None:
     from tandemmq.pipeline.jobs.archive import FilesLost

@@ -47,7 +47,7 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 @pytest.mark.prove
 @pytest.mark.proof_only
 @pytest.mark.timeout(600)
-def test_at_a_place_is_what_was_there_at_that_place(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_contents_at_a_place_are_those_of_that_moment(spark: SparkSession, tmp_path: Path) -> None:
     """Random lives. One is archived, and looked back at from its end; of the next, whose old files are gone, the end
     is asked for, where copies alone tell the order."""
     print(f"TANDEMMQ_SEED={SEED}")
@@ -211,7 +211,7 @@ def test_findings_say_how_sure_the_answer_is() -> None:
         (["--file", "1", "--from-file", "1"], "takes no --from-file"),
     ],
 )
-def test_a_moment_that_is_none_is_told_before_spark_starts(
+def test_an_invalid_moment_is_reported_before_spark_starts(
     store: Path, tmp_path: Path, options: list[str], told: str
 ) -> None:
     done = CliRunner().invoke(main, ["pipeline", "at", str(store), "--out", str(tmp_path / "out"), *options])

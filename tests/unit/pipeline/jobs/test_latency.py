@@ -79,7 +79,7 @@ def lives(engine: Any) -> DataFrame:
     )
 
 
-def test_each_window_has_what_came_went_and_waits(lives: DataFrame) -> None:
+def test_each_window_has_its_added_acknowledged_and_waiting_messages(lives: DataFrame) -> None:
     stats = destination_stats(lives).where("store = 'a' and destination = 'orders'").orderBy("window_start")
     hour = (F.unix_seconds("window_start") - int(NINE.timestamp())) / 3600
     names = ("enqueued", "acked", "gone", "backlog_end", "unbounded")

@@ -119,7 +119,7 @@ def same_answer(journal: Journal, directory: Path, scratch: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_the_journal_alone_says_what_the_broker_says(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_journal_alone_gives_the_result_of_the_broker(spark: SparkSession, tmp_path: Path) -> None:
     print(f"TANDEMMQ_SEED={SEED}")
     chance = random.Random(SEED)
     directories = []

@@ -131,7 +131,7 @@ def test_why_a_message_is_left(frame: Callable[..., Any]) -> None:
     assert fates(kept) == {**expected, "1": "send"}
 
 
-def test_only_what_was_asked_for_is_looked_at(frame: Callable[..., Any]) -> None:
+def test_only_the_chosen_messages_are_examined(frame: Callable[..., Any]) -> None:
     messages = frame(
         "messages",
         *(stored(number, 100 * number, type="a" if number % 2 else "b") for number in range(1, 9)),
@@ -192,7 +192,7 @@ def test_acknowledged_messages_are_omitted_if_only_the_rest_is_requested(frame: 
         selection(messages, None, None, ReplayRequest(only=UNACKNOWLEDGED), NOW_MS)
 
 
-def test_a_subscription_that_is_made_again_waits_for_nothing_that_came_before(frame: Callable[..., Any]) -> None:
+def test_a_subscription_created_again_has_no_earlier_messages(frame: Callable[..., Any]) -> None:
     """One subscription was deleted and made again; the topic of the other one was removed."""
     news, gone = ({"destination_type": "topic", "destination": name} for name in ("news", "gone"))
     messages = frame(

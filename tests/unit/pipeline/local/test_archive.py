@@ -63,7 +63,7 @@ def is_ready(process: subprocess.Popen[bytes]) -> bool:
     return bool(caught >> (signal.SIGTERM - 1) & 1)
 
 
-def test_a_run_for_ever_adds_what_comes_and_keeps_nothing_of_its_rounds(tmp_path: Path) -> None:
+def test_an_endless_run_adds_new_files_and_keeps_nothing_of_its_rounds(tmp_path: Path) -> None:
     store, lake = tmp_path / "store", tmp_path / "lake"
     there: list[int] = []
     lines: list[str] = []

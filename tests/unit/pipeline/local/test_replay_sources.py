@@ -18,7 +18,7 @@ from tandemmq.store.records.message import BodyKind
 from tests.support.pipeline.pipeline_journals import add, write_foreign
 
 
-def test_an_empty_body_is_sent_and_a_body_that_was_left_out_is_told(tmp_path: Path) -> None:
+def test_an_empty_body_is_sent_and_an_omitted_body_is_reported(tmp_path: Path) -> None:
     write_foreign(tmp_path / "store" / "db-1.log", [[add(1, b"", body_kind=BodyKind.BYTES), add(2, b"x")]])
     with LocalSession(tmp_path / "local") as session:
         messages = Sources((str(tmp_path / "store"),)).read(session, MESSAGES)  # type: ignore[arg-type]

@@ -98,7 +98,7 @@ def test_without_duckdb_the_extra_is_named(store: Path, tmp_path: Path, monkeypa
     assert "tandemmq[local]" in done.output
 
 
-def test_a_file_that_goes_while_it_is_to_be_read_is_told_as_it_is(store: Path, tmp_path: Path) -> None:
+def test_a_file_deleted_before_its_read_is_reported(store: Path, tmp_path: Path) -> None:
     with LocalSession(tmp_path / "out") as session:
         read = Sources((str(store),)).fixed(session).read(session, RECORDS, ("offset",))  # type: ignore[arg-type]
         (store / "db-2.log").unlink()
@@ -107,7 +107,7 @@ def test_a_file_that_goes_while_it_is_to_be_read_is_told_as_it_is(store: Path, t
     assert not list((tmp_path / "out").iterdir()), "what the session kept is gone, also after a failure"
 
 
-def test_a_frame_that_is_used_again_sees_the_files_that_are_there(store: Path, tmp_path: Path) -> None:
+def test_a_reused_frame_reads_the_present_files(store: Path, tmp_path: Path) -> None:
     with LocalSession(tmp_path / "out") as session:
         read = Sources((str(store),)).read(session, RECORDS, ("file",))  # type: ignore[arg-type]
         before = read.count()

@@ -228,7 +228,9 @@ def test_damage_that_no_start_would_read_is_found_when_all_files_are_to_be_check
     assert refusal.value.message_ids == [added[0].message.message_id]
 
 
-def test_damage_that_no_start_read_is_given_to_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_in_damage_found_after_the_start_are_not_delivered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     added = three_files(tmp_path)
     flip(tmp_path, *place(added[5]))
     assert bodies(tmp_path) == [each.message.body for each in added if each is not added[5]]
@@ -276,7 +278,7 @@ def test_a_torn_tail_is_forgotten_with_a_word_on_whom_it_held(tmp_path: Path, ca
 
 
 @pytest.mark.parametrize("harm", ["flipped", "cut", "zeros"])
-def test_an_index_that_stands_behind_the_end_proves_that_there_was_more(tmp_path: Path, harm: str) -> None:
+def test_an_index_after_the_end_of_the_journal_proves_a_loss(tmp_path: Path, harm: str) -> None:
     added = three_files(tmp_path)
     last = added[-1]
     file, at = place(last)
@@ -594,7 +596,7 @@ def resubscribed(directory: Path, *, keeps: bool) -> tuple[Term, dict[str, bytes
     return term, there
 
 
-def test_the_checker_knows_that_files_may_pin_one_by_way_of_another(tmp_path: Path) -> None:
+def test_the_check_knows_that_files_may_be_pinned_indirectly(tmp_path: Path) -> None:
     """The pins of a subscription's newest record depend on how many of the older records were seen."""
     term, _ = resubscribed(tmp_path, keeps=True)
     term.close()
@@ -611,7 +613,7 @@ def test_the_checker_knows_that_files_may_pin_one_by_way_of_another(tmp_path: Pa
     assert [re.findall(r"db-\d+", problem) for problem in problems] == [["db-3", "db-2"], ["db-4", "db-2"]], problems
 
 
-def test_the_checker_asks_no_pin_of_what_was_given_up_and_is_still_there(tmp_path: Path) -> None:
+def test_the_check_requires_no_pin_of_an_existing_file_that_was_given_up(tmp_path: Path) -> None:
     """A crash came between the record that gives files up and their unlink."""
     term, there = resubscribed(tmp_path, keeps=False)
     term.close()

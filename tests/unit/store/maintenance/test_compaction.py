@@ -137,7 +137,7 @@ def test_a_removal_by_the_old_place_of_a_moved_message_succeeds(directory: str) 
         assert term.bodies() == [operation.message.body for operation in kept[7:]]
 
 
-def test_files_that_go_by_themselves_while_it_is_under_way_are_left_out(directory: str) -> None:
+def test_files_removed_during_a_compaction_are_skipped(directory: str) -> None:
     with Term(directory, settings=OFF) as term:
         kept = fill_sparsely(term, 4)
     term = Term(directory, settings=replace(SETTINGS, compaction_rate=kept[0].size))  # a second a message
@@ -500,7 +500,7 @@ def test_an_old_index_knows_a_message_that_was_removed_and_added_again(directory
 
 
 @pytest.mark.parametrize("standby_checkpoints", [False, True])
-def test_an_old_index_knows_one_that_ended_and_began_again_and_was_told_other_terms(
+def test_an_old_index_knows_a_subscription_that_was_created_again_with_other_terms(
     directory: str, standby_checkpoints: bool
 ) -> None:
     """The subscription holds the messages since it began, not only since its newest record: no file shows its end any

@@ -35,7 +35,7 @@ def described(content: bytes, **options: Any) -> Manifest:
     return describe(MemorySource(content), name="db-12.log", file=12, directory="/data", **options)
 
 
-def test_it_says_what_counts_where_it_stands_and_when_it_was() -> None:
+def test_a_manifest_has_the_counts_places_and_times() -> None:
     header = [encode_header(HEADER)]
     work = [encode_clock(1_000), add(1, 2_000), encode_remove(QUEUE, "ID:p-1:1:1:0")]
     last = [add(2, 5_000), encode_trace("a remark")]
@@ -70,7 +70,7 @@ def test_the_end_marker_of_a_rotation_does_not_count() -> None:
     assert described(content).counted == described(content, end=len(kept)).counted == len(kept)
 
 
-def test_damage_is_measured_and_what_stands_behind_it_counts() -> None:
+def test_damage_is_measured_and_batches_after_it_count() -> None:
     content = bytearray(journal([add(1, 1_000)], [add(2, 2_000)], [add(3, 3_000)]))
     one = len(journal([add(1, 1_000)])) - 5
     content[one + 60] ^= 1

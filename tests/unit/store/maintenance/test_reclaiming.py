@@ -89,7 +89,7 @@ def test_the_fence_of_an_epoch_is_removed_after_all_files_before_it() -> None:
     assert reclaimable(files, set(), {3}.__contains__, 9) == (1, 2, 3, 4)
 
 
-def test_neither_the_file_that_is_written_nor_one_that_no_checkpoint_covers_goes(state: State) -> None:
+def test_neither_the_current_file_nor_one_without_a_checkpoint_is_removed(state: State) -> None:
     assert reclaimable({number: holding() for number in (1, 2, 3)}, set(), nobody, 2) == (1,)
     for file in (1, 2, 3, 4):
         state.know_file(file)
@@ -125,7 +125,7 @@ def test_a_subscriptions_newer_record_keeps_its_older_one_dead(state: State) -> 
 
 
 @pytest.mark.parametrize("is_told_by_an_index", [False, True])
-def test_a_subscription_whose_oldest_record_went_holds_what_stands_behind_the_next(
+def test_a_subscription_whose_oldest_record_was_removed_keeps_the_messages_after_the_next(
     tmp_path: Path, is_told_by_an_index: bool
 ) -> None:
     """By its newest record alone it would lose what it got between the two."""

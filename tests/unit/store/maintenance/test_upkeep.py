@@ -72,7 +72,7 @@ def test_files_that_were_closed_without_a_change_go(tmp_path: Path) -> None:
         term.wait(lambda: [path.name for path in tmp_path.glob("db-*.log")] == [f"db-{last}.log"])
 
 
-def test_files_that_a_former_term_left_go_though_syncs_are_rare_and_nothing_is_written(tmp_path: Path) -> None:
+def test_files_left_by_a_former_term_are_removed_with_rare_syncs_and_without_writes(tmp_path: Path) -> None:
     settings = replace(
         SMALL,
         journal_disk_sync_strategy="periodic",

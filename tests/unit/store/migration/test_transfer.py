@@ -338,7 +338,7 @@ def test_an_import_writes_files_as_long_as_the_settings_say(source: Path, tmp_pa
     assert max(sizes) < 160 * 1024
 
 
-def test_a_dry_run_says_what_is_there_and_touches_nothing(source: Path, tmp_path: Path) -> None:
+def test_a_dry_run_reports_the_content_and_changes_nothing(source: Path, tmp_path: Path) -> None:
     before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in source.rglob("*")}
 
     code, report = tell("import", source, "--dry-run")

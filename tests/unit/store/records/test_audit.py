@@ -222,7 +222,7 @@ def test_an_id_without_a_sequence_is_never_a_duplicate(id: str) -> None:
     assert (len(audit), audit.revision) == (0, 0)
 
 
-def test_an_id_tells_who_made_it() -> None:
+def test_an_id_shows_who_made_it() -> None:
     assert is_made_by_broker(f"{broker_producer('ID:node-1-7-3')}:12")
     assert is_made_by_broker("ID:host-61613-1700000000000-3:5:-1:1:7")  # ActiveMQ, for a STOMP client
     assert not is_made_by_broker("ID:host-41231-1700000000000-1:1:1:1:7")  # a JMS client

@@ -352,7 +352,7 @@ def test_a_frame_comes_back_from_the_journal_as_it_was_taken(term: Term) -> None
     ]
 
 
-def test_a_body_that_cannot_be_read_is_given_to_who_reads_for_himself(term: Term) -> None:
+def test_an_unreadable_body_is_sent_to_clients_that_decode_it_themselves(term: Term) -> None:
     frame = bytearray(FRAMES["ActiveMQTextMessage-compressed v12"])
     frame[frame.index(b"\x78\x9c") + 8] ^= 0xFF
     message = accept_frame(bytes(frame), 1, 2).message

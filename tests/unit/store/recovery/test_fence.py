@@ -137,7 +137,7 @@ def test_a_fence_without_a_header_goes_when_nobody_can_sleep_before_it(directory
     third.close()
 
 
-def test_the_checker_knows_a_fence_and_misses_one_that_went_too_early(tmp_path: Path) -> None:
+def test_the_check_recognises_a_fence_and_reports_one_that_was_removed_too_early(tmp_path: Path) -> None:
     directory = str(tmp_path)
     first = Term(directory, "a", SMALL_FILES)
     first.add_durably(1)

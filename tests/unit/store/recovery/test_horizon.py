@@ -141,7 +141,7 @@ def test_while_the_horizon_is_behind_the_index_nothing_is_read_and_the_index_sta
     assert check(directory).is_clean
 
 
-def test_an_index_that_is_behind_removed_files_goes_on_when_the_horizon_is_known(tmp_path: Path) -> None:
+def test_an_index_behind_removed_files_continues_when_the_horizon_is_known(tmp_path: Path) -> None:
     directory = str(tmp_path)
     term = Term(directory, settings=SETTINGS)
     follower = standby(directory, fill(term, 1)[-1])

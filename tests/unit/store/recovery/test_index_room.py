@@ -46,7 +46,7 @@ class TickingThreads(OsThreads):
 
 
 @pytest.mark.parametrize("is_promoted_without_room", [False, True])
-def test_a_standby_leaves_the_reserve_alone_and_goes_on_when_there_is_room(
+def test_a_standby_does_not_use_the_reserve_and_continues_when_there_is_room(
     directory: str, is_promoted_without_room: bool
 ) -> None:
     volume = Volume()

@@ -296,7 +296,7 @@ def test_apparent_damage_for_a_deposed_broker_is_the_work_of_its_successor(tmp_p
     successor.close()
 
 
-def test_an_epoch_is_one_that_nobody_else_was_given(directory: str) -> None:
+def test_the_number_of_an_epoch_is_never_given_twice(directory: str) -> None:
     """The number is that of the first file, which link(2) gives to one broker, or above every number that was ever
     written."""
     first = Term(directory, "a")
@@ -353,7 +353,7 @@ def test_a_promotion_with_long_records_may_take_more_files(directory: str) -> No
         assert len(third.bodies()) == 5
 
 
-def test_a_transaction_that_nobody_can_end_any_more_is_rolled_back_in_words(directory: str) -> None:
+def test_a_transaction_that_cannot_end_is_rolled_back_with_a_message(directory: str) -> None:
     """The transaction was not prepared, and its client is gone."""
     first = Term(directory, "a", replace(SMALL, fence_check_interval=3600.0))
     first.add_durably(1)
@@ -392,7 +392,7 @@ class Removing:
         return os.stat(path)
 
 
-def test_a_file_that_goes_when_its_length_is_asked_for_is_no_damage(directory: str) -> None:
+def test_a_file_removed_while_its_length_is_read_is_no_damage(directory: str) -> None:
     """An index covers it, so it is not read; whom the fence deposed had given it up, and removes it only now."""
     first = Term(directory, "a")
     for operation in first.add_durably(100, body=b"x" * 1024):

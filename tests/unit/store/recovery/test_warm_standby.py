@@ -68,7 +68,7 @@ def test_at_the_end_a_standby_is_behind_by_the_batch_that_is_not_settled(directo
     master.close()
 
 
-def test_a_standby_that_was_stopped_says_how_much_is_left(directory: str) -> None:
+def test_a_stopped_standby_reports_the_rest(directory: str) -> None:
     settings = StoreSettings(journal_max_file_length=64 * KIB, fence_check_interval=0.05, checkpoint_interval=3600.0)
     master = Term(directory, settings=settings)
     master.add_durably(400, body=b"x" * KIB)
@@ -87,7 +87,7 @@ def test_a_standby_that_was_stopped_says_how_much_is_left(directory: str) -> Non
 # ---- what a promotion finds done
 
 
-def test_a_promotion_leaves_a_checkpoint_that_is_under_way_to_the_new_master(
+def test_a_promotion_passes_a_checkpoint_in_progress_to_the_new_master(
     directory: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It never gets further than its beginning.

@@ -248,7 +248,7 @@ def test_a_store_for_each_destination_is_made_when_it_is_first_seen(directory: s
         assert {owner.destination for owner in again.owners} == {A, B}
 
 
-def test_durable_subscriptions_come_and_go_while_their_store_is_made(directory: str) -> None:
+def test_durable_subscriptions_begin_and_end_while_their_store_is_made(directory: str) -> None:
     term = SeveralTerm(directory, [FilteredStore(is_per_destination=True)])
     first = term.store.subscription("c", "s", TOPIC)
     term.store.append(AddSubscription(first, encode_subscription(TOPIC, "c", "s")))
@@ -324,7 +324,7 @@ def test_producers_wait_while_too_much_waits_for_a_new_store(directory: str, mon
     term.close()
 
 
-def test_a_full_store_refuses_messages_but_not_those_that_it_took_before_it_was_made(directory: str) -> None:
+def test_a_full_new_store_refuses_messages_except_those_accepted_before(directory: str) -> None:
     full = dataclasses.replace(SMALL, disk_reserve=1 << 60)
     term = SeveralTerm(directory, [FilteredStore(is_per_destination=True, settings=full)])
     term.add(A, b"taken")

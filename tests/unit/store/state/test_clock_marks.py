@@ -130,7 +130,7 @@ def test_records_of_the_store_itself_have_no_clock_mark(directory: str, threads:
 
 
 @pytest.mark.parametrize("is_crash", [True, False])
-def test_operations_behind_a_mark_stand_where_the_store_knows_them(
+def test_operations_after_a_clock_mark_are_at_their_known_places(
     directory: str, threads: ManualThreads, is_crash: bool
 ) -> None:
     """With a mark in every batch: what the state has, what the index has and what a replay finds is the same."""
@@ -161,7 +161,7 @@ def test_operations_behind_a_mark_stand_where_the_store_knows_them(
     again.close()
 
 
-def test_there_are_none_where_none_are_wanted(directory: str, threads: ManualThreads) -> None:
+def test_there_are_no_clock_marks_if_they_are_off(directory: str, threads: ManualThreads) -> None:
     term = begun(directory, threads, replace(SETTINGS, clock_mark_interval=math.inf))
     for _ in range(12):
         threads.passed += 3600

@@ -193,7 +193,7 @@ def test_durable_subscriptions_have_each_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("upgrade-loses-nothing")
-def test_an_index_that_knows_no_priorities_is_made_anew(tmp_path: Path) -> None:
+def test_an_index_without_priorities_is_built_again(tmp_path: Path) -> None:
     # Of 60 messages of priorities 4, 9, 0, 4, 6 and so on every seventh was removed.
     with zipfile.ZipFile(Path(__file__).parent / "former_index.zip") as former:
         former.extractall(tmp_path)

@@ -169,7 +169,7 @@ def test_a_journal_that_is_gone_is_missed_by_its_index(tmp_path: Path, state: st
             take_over(store.directory)
 
 
-def test_a_subscription_that_only_the_index_knows_is_written_anew(tmp_path: Path) -> None:
+def test_a_subscription_that_only_the_index_has_is_written_again(tmp_path: Path) -> None:
     store = store_in(tmp_path, records_per_file=2)
     store.subscribe(T, "s")
     store.subscribe(T, "t")

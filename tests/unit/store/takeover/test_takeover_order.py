@@ -42,7 +42,7 @@ def test_without_a_free_key_the_next_message_is_moved() -> None:
     assert moved([1, 2, None, None, 3]) == 3
 
 
-def test_keys_of_messages_that_are_there_besides_are_not_given_out() -> None:
+def test_keys_of_other_messages_are_not_given_out() -> None:
     assert ordered_keys([FILE, None, 2 * FILE], {FILE, FILE + 1, FILE + 2, 2 * FILE}) == [FILE, FILE + 3, 2 * FILE]
 
 

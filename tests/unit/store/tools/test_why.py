@@ -207,7 +207,7 @@ def test_the_first_file_of_an_epoch_waits_for_all_before_it(directory: str) -> N
     term.close()
 
 
-def test_the_tail_and_what_goes_by_itself_are_told_apart(directory: str) -> None:
+def test_the_tail_and_removable_files_are_distinguished(directory: str) -> None:
     term = Placed(directory)
     for _ in range(3):
         churn(term)
@@ -249,7 +249,7 @@ def test_every_byte_of_the_directory_is_explained(directory: str) -> None:
     assert (kinds[".next-gone"], kinds[".listing-gone"]) == ("next", "listing")
 
 
-def test_reading_changes_nothing_and_says_what_the_running_store_says(directory: str) -> None:
+def test_reading_changes_nothing_and_gives_the_result_of_the_running_store(directory: str) -> None:
     term = Placed(directory)
     for _ in range(3):
         term.add_durably(2, EU)

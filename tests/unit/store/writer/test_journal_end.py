@@ -83,7 +83,7 @@ def test_a_look_is_as_old_as_its_beginning(master: Callable[..., Master]) -> Non
     assert made.store.may_speak()
 
 
-def test_a_broker_whose_last_look_is_old_says_nothing(master: Callable[..., Master]) -> None:
+def test_a_broker_with_an_old_fence_check_does_not_answer(master: Callable[..., Master]) -> None:
     made = master()
     made.end.check_fence()
     assert made.store.may_speak()
@@ -91,7 +91,7 @@ def test_a_broker_whose_last_look_is_old_says_nothing(master: Callable[..., Mast
     assert not made.store.may_speak()
 
 
-def test_without_a_proof_nothing_is_said_and_nothing_was_looked_at(master: Callable[..., Master]) -> None:
+def test_without_a_proof_nothing_is_reported_and_no_fence_is_checked(master: Callable[..., Master]) -> None:
     made = master()
     made.end.check_fence()
     checked_at = made.store.figures.last_fence_check
@@ -105,7 +105,7 @@ def test_without_a_proof_nothing_is_said_and_nothing_was_looked_at(master: Calla
     assert made.store.figures.last_fence_check == checked_at
 
 
-def test_a_batch_that_meets_a_successor_is_answered_to_nobody(master: Callable[..., Master], tmp_path: Path) -> None:
+def test_a_batch_after_a_successors_fence_is_reported_to_nobody(master: Callable[..., Master], tmp_path: Path) -> None:
     made = master()
     publish_next(str(tmp_path))
     with pytest.raises(Deposed):
@@ -142,7 +142,7 @@ def test_settled_batches_are_final(master: Callable[..., Master]) -> None:
     assert made.authority.settled[-1] == (*made.end.writer.position, True)
 
 
-def test_a_sync_that_fails_is_told_to_nobody(master: Callable[..., Master], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_sync_is_reported_to_nobody(master: Callable[..., Master], monkeypatch: pytest.MonkeyPatch) -> None:
     made = master(notes_authority=True)
 
     def fail(fd: int) -> None:

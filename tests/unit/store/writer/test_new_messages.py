@@ -127,7 +127,7 @@ class TestWhatTheLoopKnows:
             assert not news.is_new(add)
             assert add.producer is None
 
-    def test_there_is_a_bound_behind_which_all_ask_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_beyond_a_bound_all_pairs_are_checked_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(new_messages, "KNOWN_MAX", 4)
         news = self.known(owners=(1, 2))
         assert news.is_new(message_of(1, 6))
@@ -170,7 +170,7 @@ def take(term: Term, *added: AddMessage) -> None:
 
 @pytest.mark.usefixtures("native")
 class TestAStore:
-    def test_numbers_that_grow_go_through_the_queue_and_are_known(self, directory: str) -> None:
+    def test_increasing_numbers_use_the_queue_and_are_known(self, directory: str) -> None:
         term = QueuedTerm.opened(directory)
         first = send(term, 1)
         assert first.is_newest
@@ -233,7 +233,7 @@ class TestAStore:
             send(term, 1, "other")
             assert is_duplicate(term, 2)
 
-    def test_without_an_audit_what_is_there_is_known(self, directory: str) -> None:
+    def test_without_an_audit_stored_ids_are_known(self, directory: str) -> None:
         with QueuedTerm.opened(directory, failover_producers_audit_depth=0) as term:
             send(term, 1)
             assert is_queued(term, 2)

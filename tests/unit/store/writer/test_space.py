@@ -186,7 +186,7 @@ def test_without_a_reserve_only_a_failed_journal_file_refuses() -> None:
     assert not space.is_short
 
 
-def test_a_volume_that_cannot_be_asked_changes_nothing() -> None:
+def test_a_volume_that_cannot_be_read_changes_nothing() -> None:
     volumes = Volumes(a=1 * MIB)
     space, clock = space_of(volumes)
     volumes.error = OSError(errno.ESTALE, "stale")
@@ -366,7 +366,7 @@ class Bounded(Volume):
         return super().statvfs(path)
 
 
-def test_a_compaction_on_a_volume_that_is_nearly_full_leaves_half_of_what_is_free(tmp_path: Path) -> None:
+def test_a_compaction_on_a_nearly_full_volume_uses_half_of_the_free_space(tmp_path: Path) -> None:
     """Copied records exist twice until the compaction is done: so it does a part, and when that has freed space, the
     next one."""
     settings = replace(RECLAIMING, cleanup_interval=0.05, disk_reserve=128 * KIB)

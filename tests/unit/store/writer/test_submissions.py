@@ -119,7 +119,7 @@ class Work:
             self._held += [part for part in parts if isinstance(part, AddMessage)]
 
 
-def test_all_that_is_handed_over_comes_back_in_its_order_and_is_there_afterwards(directory: str) -> None:
+def test_all_submitted_operations_are_reported_in_order_and_stored(directory: str) -> None:
     """Turns of every kind, one after the other and many at once."""
     print(f"TANDEMMQ_SEED={SEED}")
     chance = random.Random(SEED)

@@ -60,7 +60,7 @@ async def test_a_delivery_before_the_receipt_is_shown() -> None:
         assert shown == [f"ID:{number}" for number in range(messages)]
 
 
-async def test_a_browse_that_ends_by_its_time_goes_on_behind_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_browse_ended_by_its_time_limit_continues_with_the_next_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes to come there: the next page began before this one."""
     monkeypatch.setattr(message_work, "BROWSE_SECONDS_MAX", -1.0)
     after, seen = BATCH_MAX + 1, []

@@ -65,7 +65,7 @@ def test_one_exclusive_consumer_gets_all_until_it_leaves(harness: StoredQueue) -
     assert not plain.unacked
 
 
-def test_a_selector_finds_its_message_behind_any_number_that_nobody_wants() -> None:
+def test_a_selector_finds_its_message_after_any_number_of_others() -> None:
     harness = StoredQueue(window_messages=4, page_messages=3)
     harness.open("a", selector=Colour("red"))
     harness.send(*messages(1000, "blue"), message("needle", "red"))
@@ -74,7 +74,7 @@ def test_a_selector_finds_its_message_behind_any_number_that_nobody_wants() -> N
     assert harness.share.stored == 5 * (ENTRY_OVERHEAD_BYTES + SIZE)
 
 
-def test_a_selector_that_comes_or_goes_is_all_that_is_asked_anew(harness: StoredQueue) -> None:
+def test_only_added_and_removed_selectors_are_tested_again(harness: StoredQueue) -> None:
     red, blue, green = Colour("red"), Colour("blue"), Colour("green")
     harness.open("a", 0, selector=red)
     going = harness.open("b", 0, selector=blue)

@@ -53,7 +53,7 @@ def test_the_owner_of_a_new_group_has_the_highest_priority(harness: Harness) -> 
     assert harness.out() == [("high", "a1"), ("high", "b2"), ("high", "c3")]
 
 
-def test_a_group_moves_to_a_consumer_that_takes_what_its_owner_does_not(harness: Harness) -> None:
+def test_a_group_moves_to_a_consumer_that_takes_a_message_its_owner_refuses(harness: Harness) -> None:
     harness.open("red", selector=Colour("red"))
     harness.send_to("a", kind="red")
     assert harness.out() == [("red", "a1")]
@@ -62,7 +62,7 @@ def test_a_group_moves_to_a_consumer_that_takes_what_its_owner_does_not(harness:
     assert harness.out() == [("blue", "a2")]
 
 
-def test_a_message_that_comes_back_goes_to_its_owner_again(harness: Harness) -> None:
+def test_a_returned_message_goes_to_its_owner_again(harness: Harness) -> None:
     one = harness.open("one")
     two = harness.open("two")
     harness.send_to("a")
@@ -125,7 +125,7 @@ def test_the_map_is_bounded_by_what_is_in_use(steps: list[tuple[int, bool]]) -> 
         assert len(groups) <= 5 + len(in_use)
 
 
-def test_a_group_that_was_closed_goes_to_who_is_idle(harness: Harness) -> None:
+def test_a_closed_group_goes_to_the_idle_consumer(harness: Harness) -> None:
     """The rule is ActiveMQ's: its consumers take turns."""
     harness.open("one")
     harness.send_to("g")
@@ -140,7 +140,9 @@ def test_a_group_that_was_closed_goes_to_who_is_idle(harness: Harness) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.sampled_from(["one", "end", "come", "go"]))))
-def test_a_new_group_goes_to_who_has_fewest_then_to_who_waited_longest(steps: list[tuple[int, int, str]]) -> None:
+def test_a_new_group_goes_to_the_consumer_with_the_fewest_then_to_the_longest_waiting(
+    steps: list[tuple[int, int, str]],
+) -> None:
     groups = Groups(groups_max=8)
     rows = [subscriptions(3), subscriptions(2), [], []]
     rows[2] = rows[0] + rows[1]

@@ -60,7 +60,7 @@ def test_lanes_after_single_changes_equal_lanes_built_at_once(steps: list[Any]) 
             assert (lane.takers, lane.tiers, lane._turns) == (anew.takers, anew.tiers, anew._turns)
 
 
-def test_one_more_of_a_known_choice_has_nobody_look_through_all_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_more_consumer_of_a_known_choice_causes_no_search_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     lanes = lanes_of(*(subscription(each, 1) for each in SELECTORS))
     assert len(lanes._lanes) == 8
 

@@ -197,7 +197,7 @@ def given_message(properties: dict[str, Any]) -> Message:
 
 @settings(deadline=None, max_examples=200)
 @given(conditions, st.lists(messages, min_size=5, max_size=10))
-def test_a_selector_says_what_its_tree_says(tree: Tree, seen: list[dict[str, Any]]) -> None:
+def test_a_selector_has_the_result_of_its_tree(tree: Tree, seen: list[dict[str, Any]]) -> None:
     selector = compile_selector(written(tree))
     opposite = compile_selector(f"NOT ({written(tree)})")
     for properties in seen:

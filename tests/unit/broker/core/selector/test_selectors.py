@@ -29,7 +29,7 @@ pytestmark = pytest.mark.promise("selectors")
 QUEUE = Destination(DestinationKind.QUEUE, "Q")
 
 
-def test_one_that_leads_to_an_error_matches_nothing() -> None:
+def test_a_selector_with_an_error_of_the_broker_matches_nothing() -> None:
     """Others wait in the same queue."""
 
     def evaluate(message: Message) -> bool:

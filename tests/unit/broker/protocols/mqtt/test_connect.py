@@ -45,7 +45,7 @@ def test_a_client_comes_and_goes(make, hooks, version, pieces):
 
 
 @pytest.mark.parametrize(("limit", "told"), [(5000, 5000), (1 << 40, 5 + (1 << 28) - 1)])
-def test_connack_says_what_the_broker_takes(make, limit, told):
+def test_connack_has_the_limits_of_the_broker(make, limit, told):
     """CONNACK is as long as the packet's size permits."""
     wire = make(limits=MqttLimits(packet_bytes_max=limit, receive_maximum=17, topic_alias_maximum=3))
 
@@ -77,7 +77,7 @@ def test_a_client_without_an_id_is_given_one_that_others_cannot_guess(make):
         (V5, {"username": "u", "password": b"\xff"}, 0x86),
     ],
 )
-def test_a_connect_that_asks_for_what_there_is_not_is_refused(make, version, said, code):
+def test_a_connect_with_unsupported_features_is_refused(make, version, said, code):
     wire = make(version=version)
     assert wire.connect(**said).codes == [code]
     assert wire.is_closed
@@ -330,7 +330,7 @@ def test_a_publish_before_disconnect_is_answered_and_later_packets_are_ignored(c
     assert payloads(other.heard()) == ["early"]
 
 
-def test_a_connection_that_ends_before_connack_leaves_nothing(make, hooks):
+def test_a_connection_that_ends_before_connack_leaves_no_state(make, hooks):
     wire = make()
     carried = Properties(session_expiry=100)
     for command in wire.session.receive(encode(Connect(V5, "me", True, 0, WILL, None, None, carried))):

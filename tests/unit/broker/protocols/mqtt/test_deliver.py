@@ -538,7 +538,7 @@ def test_a_wildcard_at_the_beginning_means_no_topics_of_the_broker(come, harness
 
 
 @pytest.mark.parametrize("expires", [True, False])
-def test_a_message_of_qos_2_that_comes_to_nothing_has_its_packet_id_released(lasting, writer, harness, expires):
+def test_the_packet_id_of_a_qos_2_message_that_is_not_delivered_is_released(lasting, writer, harness, expires):
     """The message expires, or its subscription ended. The client may have it, and would treat the next message with
     that id as the same one."""
     wire = lasting(to="t", qos=2)

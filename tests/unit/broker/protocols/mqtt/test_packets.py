@@ -473,7 +473,7 @@ REFUSED, SAID = Reason.NOT_AUTHORIZED, Properties(reason_string="x", user=(("a",
         (packets.disconnect(Reason.SESSION_TAKEN_OVER), "e0018e"),
     ],
 )
-def test_an_answer_says_what_its_version_can_say_in_as_few_bytes_as_it_may(answer: bytes, data: str) -> None:
+def test_an_answer_has_the_shortest_form_of_its_version(answer: bytes, data: str) -> None:
     assert answer.hex() == data
 
 

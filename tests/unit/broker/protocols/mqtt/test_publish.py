@@ -288,7 +288,7 @@ def test_many_messages_at_once_are_answered_in_their_order(come, qos):
     assert [each.packet_id for each in heard] == list(range(1, 200))
 
 
-def test_a_reason_is_told_to_who_wants_it_where_there_is_room_for_it(come):
+def test_a_reason_is_sent_to_clients_that_want_it_if_it_fits(come):
     """MQTT-3.1.2-29, 3.4.2-2."""
     assert come("one").publish("x" * 600, "x", qos=1)[0].properties.reason_string
     for client_id, said in (("two", {"maximum_packet_size": 100}), ("three", {"request_problem_information": 0})):

@@ -150,7 +150,7 @@ def test_no_local_may_change_for_what_had_gathered(lasting, writer, harness, is_
 
 
 @pytest.mark.parametrize("as_published", [False, True])
-def test_retain_is_told_as_it_was_published_to_who_wants_that(come, writer, as_published):
+def test_retain_as_published_is_sent_to_clients_that_want_it(come, writer, as_published):
     """MQTT-3.3.1-12, 3.3.1-13."""
     wire = come()
     wire.subscribe("t", retain_as_published=as_published)
@@ -467,7 +467,7 @@ def test_a_client_with_very_many_sessions_leaves_as_many_for_others(few_destinat
     assert again.connack.session_present
 
 
-def test_rights_that_went_leave_a_session_what_gathered_for_it(make_as, harness, monkeypatch):
+def test_a_session_keeps_collected_messages_after_its_rights_were_removed(make_as, harness, monkeypatch):
     wire = make_as("ann", "a")
     wire.subscribe("shared", qos=1)
     wire.vanish()

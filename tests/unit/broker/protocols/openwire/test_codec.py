@@ -258,7 +258,7 @@ def test_ids_of_the_same_parts_are_not_taken_for_each_other_by_the_cache() -> No
         assert (type(found.object_id), found.object_id) == (type(id), id)
 
 
-def test_after_a_frame_that_could_not_be_written_the_peer_is_told_anew() -> None:
+def test_the_cache_is_sent_again_after_a_frame_that_could_not_be_written() -> None:
     reading, writing = WireFormat(is_cached=True), WireFormat(is_cached=True)
     with pytest.raises(WireError, match=r"ConnectionInfo\.client_id: a string of 70000 bytes, at most 65535"):
         writing.encode(ConnectionInfo(connection_id=ConnectionId("a"), client_id="x" * 70_000))

@@ -257,7 +257,7 @@ def test_a_consumer_may_change_its_prefetch_and_close_itself() -> None:
 @pytest.mark.parametrize(
     ("last_delivered", "seen"), [(-2, None), (-1, 0), (0, 0), (101, 2), (102, 3), (999, 0)], ids=str
 )
-def test_a_consumer_that_leaves_says_what_its_application_saw(last_delivered: int, seen: int | None) -> None:
+def test_a_closing_consumer_reports_the_last_message_of_its_application(last_delivered: int, seen: int | None) -> None:
     peer = opened()
     for tag, message in enumerate(sent(peer, 1, 2, 3), 1):
         peer.deliver(tag, message)

@@ -260,7 +260,7 @@ def limited(version: int = 12, window: int = 0) -> Peer:
 
 
 @pytest.mark.parametrize("version", [12, 9])
-def test_a_message_that_is_longer_than_its_consumer_takes_is_given_up(version: int) -> None:
+def test_a_message_too_long_for_its_consumer_is_given_up(version: int) -> None:
     peer = Peer()
     peer.connect(version, max_frame_size=1_000)
     peer.open()
@@ -275,7 +275,7 @@ def test_a_message_that_is_longer_than_its_consumer_takes_is_given_up(version: i
     peer.hear(schema.MessageDispatch)
 
 
-def test_a_pull_goes_on_behind_a_message_that_is_too_long() -> None:
+def test_a_pull_continues_after_a_message_that_is_too_long() -> None:
     """The client waits without a limit until the broker answers, with another message or with the end."""
     peer = Peer()
     peer.connect(max_frame_size=1_000)
@@ -563,7 +563,7 @@ def test_a_consumer_remembers_so_many_groups(monkeypatch: pytest.MonkeyPatch) ->
     assert firsts(opened(), *(in_group(number, group) for number, group in enumerate(groups))) == expected
 
 
-def test_a_delivery_for_a_consumer_that_left_meanwhile_is_not_said() -> None:
+def test_a_delivery_for_a_consumer_that_closed_meanwhile_is_not_written() -> None:
     peer = opened()
     (message,) = sent(peer, 1)
     peer.say(schema.RemoveInfo(8, False, CONSUMER, -1))
@@ -581,7 +581,7 @@ def test_a_delivery_that_openwire_has_no_room_for_is_given_up() -> None:
     assert "cannot express" in command.cause
 
 
-def test_a_pull_that_found_nothing_and_a_browser_that_saw_all_are_told_so() -> None:
+def test_an_empty_pull_and_a_finished_browser_are_notified() -> None:
     peer = opened()
     peer.session.nothing("1:1")
     assert peer.hear() == schema.MessageDispatch(consumer_id=CONSUMER)

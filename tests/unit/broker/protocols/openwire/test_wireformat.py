@@ -148,7 +148,7 @@ def test_later_versions_are_accepted_and_too_early_ones_refused() -> None:
         ({"x": "y" * PROPERTIES_BYTES_MAX}, "bytes of properties, at most 16384"),
     ],
 )
-def test_properties_that_nobody_may_say_are_refused(properties: dict[str, Any], reason: str) -> None:
+def test_invalid_properties_are_refused(properties: dict[str, Any], reason: str) -> None:
     with pytest.raises(WireError, match=reason):
         negotiate(OURS, peer(**properties))
 

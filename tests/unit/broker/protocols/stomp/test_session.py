@@ -586,7 +586,7 @@ class TestMessage:
         assert (headers, body) == (expected | ({"ack": "1-4"} if version == "1.2" else {}), b"hi")
 
     @pytest.mark.parametrize("version", ALL)
-    def test_all_that_a_message_knows_is_said(self, version: str) -> None:
+    def test_all_headers_of_a_message_are_written(self, version: str) -> None:
         session = subscribed_session(version, "auto")
         full = message(
             destination=TOPIC_A, persistent=True, priority=9, expiration=12, timestamp=13, correlation_id="c", type="y",
@@ -753,7 +753,7 @@ class TestWords:
     @pytest.mark.parametrize(
         ("detail", "length"), [("Do this instead.", b""), ("Do this\0instead.", b"content-length:27\n")]
     )
-    def test_an_error_says_what_is_wrong_and_what_to_do(self, detail: str, length: bytes) -> None:
+    def test_an_error_contains_the_mistake_and_the_advice(self, detail: str, length: bytes) -> None:
         session = connected_session("1.2")
         session.fail(ClientError("no: never", detail, receipt="7"))
         assert session.take() == (

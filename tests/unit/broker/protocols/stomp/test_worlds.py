@@ -117,7 +117,7 @@ class TestMaps:
             ("unknown", "unknown", b""),
         ],
     )
-    def test_a_map_comes_in_the_form_that_the_subscription_asks_for(self, asked: str, told: str, body: bytes) -> None:
+    def test_a_map_has_the_form_that_the_subscription_requests(self, asked: str, told: str, body: bytes) -> None:
         client = StompPeer()
         client.subscribe(f"transformation:{asked}")
         seen, came = client.sees(message(self.MAP, BodyKind.MAP, properties={"transformation": "no", "colour": "red"}))
@@ -162,7 +162,7 @@ class TestBrowser:
         end = {"subscription": "0", "destination": "/queue/a", "message-id": "0", "browser": "end"}
         assert client.heard() == [(end | {"content-length": "0"}, b"")]
 
-    def test_an_end_that_comes_late_is_not_told(self) -> None:
+    def test_a_late_end_is_not_written(self) -> None:
         client = StompPeer()
         client.session.nothing("0")
         assert client.heard() == []
