@@ -129,7 +129,8 @@ class Subscribe(Command):
     others is refused while the group is used; otherwise it begins the group anew. ``is_global``: no client id keeps
     the membership, and every client may use it by ``durable_name``.
 
-    Filled in before the receipt: ``held``, the messages that a durable subscription held when it began, by topic name.
+    Filled in before the receipt: ``held``, the messages that a durable subscription held when it began, by topic name;
+    ``selector_bytes``, the memory of the compiled selector.
     """
 
     id: str
@@ -150,6 +151,7 @@ class Subscribe(Command):
     priority: int = 0
     receipt: Receipt | None = None
     held: dict[str, int] = field(default_factory=dict, init=False)
+    selector_bytes: int = field(default=0, init=False)
 
 
 @dataclass(slots=True, eq=False, repr=False)

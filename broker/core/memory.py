@@ -70,6 +70,8 @@ GROUP_BYTES = 230
 # Each character of the id of a subscription or producer; each word, text and sign of a selector.
 ID_BYTES = 3
 WORD_BYTES = 280
+# Each instruction of a regular expression in a selector.
+INSTRUCTION_BYTES: Final = 90
 # Entry of a browser for each message that is not stored.
 BROWSED_BYTES = 80
 

@@ -15,7 +15,7 @@ from tandemmq.broker.core.client import UNBOUNDED, Client, Connection, ReceiptDu
 from tandemmq.broker.core.commands import ClientError, ErrorKind, SetNoLocal, Subscribe, Unsubscribe, refusal
 from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.delivery import Entry, QueueBase, Selector, Subscription, volatile_entry
-from tandemmq.broker.core.memory import ID_BYTES, NAMED_BYTES, SUBSCRIPTION_BYTES, WORD_BYTES, Kind
+from tandemmq.broker.core.memory import ID_BYTES, INSTRUCTION_BYTES, NAMED_BYTES, SUBSCRIPTION_BYTES, WORD_BYTES, Kind
 from tandemmq.broker.core.queue.ordering import run_of
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.selector import compile_selector, count_words
@@ -91,7 +91,11 @@ class Subscriber(Part):
                     ErrorKind.DESTINATION,
                 )
             self._check_may_read(client, part)  # prove: reading-needs-the-right
-        selector = None if command.selector is None else compile_selector(command.selector)
+        selector = None
+        if command.selector is not None:
+            selector = compile_selector(command.selector)
+            command.selector_bytes = WORD_BYTES * count_words(command.selector)
+            command.selector_bytes += INSTRUCTION_BYTES * selector.instructions
         if command.share is not None:
             yield from self._subscribe_shared(client, command, command.share, parts)
         elif command.durable_name is not None:
@@ -485,12 +489,11 @@ class Subscriber(Part):
 def _enter(client: Client, command: Subscribe, subscription: Subscription, parts: tuple[Destination, ...]) -> None:
     """Register a subscription with its client: it is open until ``close``."""
     client.subscriptions[subscription.id] = subscription
-    words = 0 if command.selector is None else count_words(command.selector)
     subscription.bytes = (
         SUBSCRIPTION_BYTES
         + NAMED_BYTES * (len(parts) - 1)
         + ID_BYTES * (len(command.id) + len(command.selector or ""))
-        + WORD_BYTES * words
+        + command.selector_bytes
     )
     client.holder.add(Kind.STATE, subscription.bytes)
     prefetch = subscription.prefetch

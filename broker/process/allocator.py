@@ -27,7 +27,7 @@ MAPPED_BYTES_MIN = 256 * 1024
 TRIMMED_BYTES_MIN = 4 << 20
 PERIOD_SECONDS: Final = 2.0
 # Growth of the process beside what is used, from which on the free memory is returned.
-FREE_BYTES_MIN: Final = 6 << 20
+FREE_BYTES_MIN: Final = 4 << 20
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 

@@ -71,11 +71,13 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Built:
     """``evaluate`` returns the selector's result for a message: True, False or None. ``effort``: its bound for one
-    message; None: its work does not grow with the message. ``conditions``: as CONDITIONS_MAX counts them."""
+    message; None: its work does not grow with the message. ``conditions``: as CONDITIONS_MAX counts them.
+    ``instructions``: of all its regular expressions."""
 
     evaluate: Evaluate
     effort: Effort | None
     conditions: int
+    instructions: int
 
 
 def build(tree: Tree[Token], rules: Rules) -> Built:
@@ -88,7 +90,8 @@ def build(tree: Tree[Token], rules: Rules) -> Built:
             raise error.orig_exc from None
         raise
     assert isinstance(part, Part), "a rule of the grammar has no method here"
-    return Built(_condition(part).evaluate, builder.effort if builder.is_variable else None, builder.conditions)
+    effort = builder.effort if builder.is_variable else None
+    return Built(_condition(part).evaluate, effort, builder.conditions, builder.instructions)
 
 
 def _part(shape: Shape, evaluate: Evaluate, *parts: Part) -> Part:
@@ -135,6 +138,7 @@ class _Builder(Transformer_InPlace[Token, Part]):
         self.effort = Effort()
         self.is_variable = False
         self.conditions = 0
+        self.instructions = 0
 
     def _part(self, evaluate: Evaluate, *parts: Part, shape: Shape = Shape.CONDITION) -> Part:
         """Make a part that is evaluated for each message. Raises Mistake if there are too many, or they are nested too
@@ -327,9 +331,11 @@ class _Builder(Transformer_InPlace[Token, Part]):
         if self._patterns > PATTERNS_MAX:
             raise Mistake(f"more than {PATTERNS_MAX} regular expressions", part.position)
         try:
-            return Pattern(self._written(part, str), self._takes_effort())
+            pattern = Pattern(self._written(part, str), self._takes_effort())
         except PatternInvalid as error:
             raise Mistake(f"the regular expression has {error}", part.position) from None
+        self.instructions += pattern.instructions
+        return pattern
 
     def _written(self, part: Part, wanted: type) -> Value:
         """Return an argument that must be a literal in the selector."""

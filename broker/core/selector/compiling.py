@@ -41,15 +41,16 @@ _CHEAP_MAX = 16
 
 class Selector:
     """A condition on messages. Two selectors are equal if their texts and their rules are. ``is_cheap``: some hundred
-    evaluations take negligible time."""
+    evaluations take negligible time. ``instructions``: of its regular expressions, in all."""
 
-    __slots__ = ("_effort", "_evaluate", "_rules", "is_cheap", "text")
+    __slots__ = ("_effort", "_evaluate", "_rules", "instructions", "is_cheap", "text")
 
     def __init__(self, text: str, rules: Rules, built: Built) -> None:
         self.text = text
         self._rules = rules
         self._evaluate = built.evaluate
         self._effort = built.effort
+        self.instructions = built.instructions
         self.is_cheap = built.effort is None and built.conditions <= _CHEAP_MAX
 
     def matches(self, message: Message) -> bool:

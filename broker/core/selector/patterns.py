@@ -67,6 +67,10 @@ class Pattern:
         self._states: dict[tuple[frozenset[int], bool], _State] = {}
         self._transition_count = self._waiting_count = 0
 
+    @property
+    def instructions(self) -> int:
+        return len(self._program)
+
     def is_in(self, text: str) -> bool:
         """Return whether the pattern matches anywhere in ``text``. Raises TooMuchWork."""
         _CACHED_PATTERNS.pop(self, None)

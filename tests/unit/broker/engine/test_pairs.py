@@ -134,6 +134,11 @@ CASES = {
         QUEUE + memory.CHOICE_BYTES + 3 * (SUBSCRIPTION + memory.QUEUE_LINK_BYTES + memory.TAKER_BYTES)
         + 3 * (len("b = 'c d'") * memory.ID_BYTES + 3 * memory.WORD_BYTES),
     ),
+    "regular-expressions": (  # a{3} and MATCH
+        [subscribe(queue("a.0"), selector="REGEX('a{3}', b)")],
+        QUEUE + memory.CHOICE_BYTES + 3 * (SUBSCRIPTION + memory.QUEUE_LINK_BYTES + memory.TAKER_BYTES)
+        + 3 * (len("REGEX('a{3}', b)") * memory.ID_BYTES + 6 * memory.WORD_BYTES + 4 * memory.INSTRUCTION_BYTES),
+    ),
 }  # fmt: skip
 
 

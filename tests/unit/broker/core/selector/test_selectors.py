@@ -35,9 +35,8 @@ def test_a_selector_with_an_error_of_the_broker_matches_nothing() -> None:
     def evaluate(message: Message) -> bool:
         raise RecursionError
 
-    assert not Selector("a = 1", Rules(False, False), Built(evaluate, None, 1)).matches(
-        Message(QUEUE, "ID:a:1:1:1", b"")
-    )
+    selector = Selector("a = 1", Rules(False, False), Built(evaluate, None, 1, 0))
+    assert not selector.matches(Message(QUEUE, "ID:a:1:1:1", b""))
 
 
 # What ActiveMQ 5.17.2 said of this message (None: it refuses the selector).
