@@ -7,6 +7,7 @@ when the broker says that it has time (``open``). Connections wait in the listen
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from collections.abc import Callable, Collection
@@ -25,8 +26,10 @@ log = logging.getLogger(__name__)
 
 #: Limit of the connections that wait to be accepted.
 BACKLOG: Final = 1_024
-#: Time until the server is made again, after an error of the system such as a lack of file descriptors.
+#: Time until the server is made again, after an error because of a lack that may pass.
 RETRY_SECONDS: Final = 5.0
+#: Errors of the system because of such a lack: of file descriptors or memory.
+_LACKS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -59,8 +62,8 @@ class AdminPort:
         make: Callable[[socket.socket], tuple[AdminServer, Guard]],
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        """Make the port. ``make`` imports and makes the server of a listening socket, in a thread; after an OSError it
-        is called again in ``retry_seconds``."""
+        """Make the port. ``make`` imports and makes the server of a listening socket, in a thread; if file descriptors
+        or memory are missing, it is called again in ``retry_seconds``. After any other error the port is closed."""
         self._address = host, port
         self._token_file = token_file
         self._make = make
@@ -124,6 +127,8 @@ class AdminPort:
             try:
                 server, guard = await self._made_in_thread(listener)
             except OSError as error:
+                if error.errno not in _LACKS:
+                    raise
                 log.warning("the admin server could not be made, next attempt in %g s: %s", self._retry_seconds, error)
                 self._is_waiting = True
                 self._retry = asyncio.get_running_loop().call_later(self._retry_seconds, self.open)

@@ -64,6 +64,7 @@ class Granting(Part):
         covered = [] if subscription is None else subscription.take_range(command.first, command.tag)
         refused: dict[QueueBase, list[Entry]] = {}
         dead: list[tuple[QueueBase, Entry]] = []
+        topic = subscription if isinstance(subscription, TopicSubscription) else None
         of_topic: list[Entry] = []
         pace = Pace()
         for _, entry in covered:
@@ -73,8 +74,8 @@ class Granting(Part):
             if queue is None:
                 # Of a plain subscription: no other consumer gets it, and there is no letter of it when it ends.
                 policy = self._policies.of(entry.message.destination).redelivery
-                if not (command.is_failed and policy.is_over(entry.refusals)):
-                    of_topic.append(entry)
+                if topic is not None and not (command.is_failed and policy.is_over(entry.refusals)):
+                    of_topic.append(topic.take_back(entry, is_seen=command.is_failed))
                 continue
             if not command.is_failed:
                 queue.give_back(entry, is_seen=False)  # prove: released-does-not-count ", is_seen=False"
@@ -99,9 +100,9 @@ class Granting(Part):
             client.send_receipt(command.receipt)
         for queue in dict.fromkeys(entry.queue for _, entry in covered if entry.queue is not None):
             self._dispatcher.dispatch(queue)
+        if topic is not None and of_topic:
+            yield from topic.give_back(of_topic, pace)  # prove: topics-take-deliveries-back
         if subscription is not None:
-            if of_topic and isinstance(subscription, TopicSubscription) and subscription.is_open:
-                subscription.give_back(of_topic, is_seen=command.is_failed)  # prove: topics-take-deliveries-back
             self._acknowledger.resume(subscription)
 
 

@@ -71,8 +71,8 @@ class AdvertisedAddresses:
 
     def update(self, voters: Iterable[str], members: Mapping[str, MemberConnectors]) -> bool:
         """Update the lists. ``voters``: store ids of all members; ``members``: the connectors of the reachable ones, by
-        store id. Return whether the lists changed. The addresses of a member that is not reachable stay in the lists,
-        because it may return."""
+        store id. Return whether lists of OpenWire changed: only its clients are informed after they connected. The
+        addresses of a member that is not reachable stay in the lists, because it may return."""
         if self._is_configured:
             return False
         known = {**self._known, **members}
@@ -80,11 +80,10 @@ class AdvertisedAddresses:
         if len(self._known) < 2:
             return False
         changed = {kind: list(_urls(self._known.values(), kind)) for kind in self._lists}
-        if changed == self._lists:
-            return False
+        is_news = any(changed[OPENWIRE, is_tls] != self._lists[OPENWIRE, is_tls] for is_tls in (False, True))
         for kind, urls in changed.items():
             self._lists[kind][:] = urls
-        return True
+        return is_news
 
 
 def _chosen(configured: Sequence[str], scheme: str) -> list[str]:

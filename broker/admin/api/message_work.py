@@ -33,6 +33,7 @@ from tandemmq.broker.core.commands import (
     refusal,
 )
 from tandemmq.broker.core.selector import Selector, compile_selector
+from tandemmq.broker.core.selector.headers import STORED_ID
 from tandemmq.broker.core.slices import WEIGHED_BYTES, Pace, Work
 from tandemmq.broker.engine.dead_letters import CAUSE_PROPERTY, DELIVERY_MODE_PROPERTY
 from tandemmq.broker.engine.engine import Engine
@@ -74,7 +75,7 @@ class Choice:
         if not self.ids:
             return self.selector
         quoted = ", ".join("'" + id.replace("'", "''") + "'" for id in self.ids)
-        named = f"JMSMessageID IN ({quoted})"
+        named = f"{STORED_ID} IN ({quoted})"
         return named if self.selector is None else f"({self.selector}) AND {named}"
 
 

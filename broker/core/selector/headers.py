@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
+from typing import Final
 
 from tandemmq.broker.core.selector.values import Evaluate, Value
 from tandemmq.store.records.message import Message
 from tandemmq.store.records.properties import Long
 
+#: The id by which a message is stored, which the admin API shows. JMSMessageID may be the client's, which need not be
+#: unique. (Jakarta Messaging reserves names that begin with JMS_ and the name of a provider for this provider.)
+STORED_ID: Final = "JMS_TandemMQ_MessageID"
 # The text of the same message's destination, and with it its hash, is made once for all conditions: a client may choose
 # any length for JMSReplyTo.
 _destination = functools.lru_cache(maxsize=1)(str)
@@ -41,6 +45,7 @@ HEADERS: dict[str, Evaluate] = {
     "JMSDeliveryMode": lambda message: "PERSISTENT" if message.persistent else "NON_PERSISTENT",
     "JMSPriority": lambda message: message.priority,
     "JMSMessageID": _message_id,
+    STORED_ID: lambda message: message.message_id,
     "JMSTimestamp": lambda message: Long(message.timestamp),
     "JMSCorrelationID": lambda message: message.correlation_id,
     "JMSExpiration": lambda message: Long(message.expiration),

@@ -93,18 +93,28 @@ class TopicSubscription(Subscription):
                 self.on_drop(self, lost.message)
         return self.dropped - dropped
 
-    def give_back(self, entries: list[Entry], *, is_seen: bool) -> None:
-        """Let deliveries, oldest first, wait again before all others. ``is_seen``: they reached an application, and
-        count as redelivered. They count for no limit: the client had them."""
-        if self.pending is _NO_ENTRIES:
-            self.pending = deque()
-        for entry in reversed(entries):
-            again = volatile_entry(entry.message)  # other subscriptions have the same entry
-            again.redeliveries = min(entry.redeliveries + is_seen, REDELIVERIES_MAX)
-            again.refusals = min(entry.refusals + is_seen, REDELIVERIES_MAX)
-            self.pending.appendleft(again)
-            self.pending_bytes += again.weight
-            self.keep(again, PENDING_BYTES)
+    def take_back(self, entry: Entry, *, is_seen: bool) -> Entry:
+        """Make the entry of a delivery that comes back, and count it as held. The caller collects such entries for
+        ``give_back``. ``is_seen``: the message reached an application, and counts as redelivered."""
+        again = volatile_entry(entry.message)  # other subscriptions have the same entry
+        again.redeliveries = min(entry.redeliveries + is_seen, REDELIVERIES_MAX)
+        again.refusals = min(entry.refusals + is_seen, REDELIVERIES_MAX)
+        self.keep(again, PENDING_BYTES)
+        return again
+
+    def give_back(self, entries: list[Entry], pace: Pace) -> Work[None]:
+        """Let entries of ``take_back``, oldest first, wait before all others, or release them if the subscription has
+        ended. They count for no limit: the client had them."""
+        if self.is_open:
+            if self.pending is _NO_ENTRIES:
+                self.pending = deque()
+            self.pending.extendleft(reversed(entries))
+            self.pending_bytes += sum([entry.weight for entry in entries])
+            return
+        for entry in entries:
+            self.let_go(entry, PENDING_BYTES)  # prove: what-returns-to-an-ended-subscription-is-released
+            if pace.is_full():
+                yield
 
     def put_off(self, entry: Entry) -> int:
         """Postpone the test of ``entry`` by the selector; ``sift`` charges its time to the client of this subscription.

@@ -19,7 +19,7 @@ ORIGINAL_ENCODING: Final = "JMS_AMQP_ORIGINAL_ENCODING"
 # Longest message, and longest map or list, that is decoded on the event loop.
 QUICK_BYTES_MAX: Final = 1 << 20
 QUICK_VALUES_BYTES_MAX: Final = 16 * 1024
-# A longer message is decoded anew for each subscriber: so long it would stay in memory.
+# A message that is longer, encoded or decoded, is decoded anew for each subscriber: so long it would stay in memory.
 KEPT_BYTES_MAX: Final = 64 * 1024
 # The message that was decoded last, and the result, for its next subscriber.
 _last: tuple[Message, Message] | None = None
@@ -69,7 +69,7 @@ def decode(message: Message, *, is_quick: bool) -> Message | None:
     made.properties.pop(NATIVE, None)
     made.broker_sequence = message.broker_sequence
     made.text_view = message.text_view
-    if made.size <= KEPT_BYTES_MAX:
+    if max(message.size, made.size) <= KEPT_BYTES_MAX:
         _last = message, made
     return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import threading
 from collections.abc import AsyncIterator
@@ -101,16 +102,24 @@ async def test_a_stop_does_not_wait_until_the_server_is_made(broker: Broker) -> 
         await broker.health()
 
 
-async def test_a_server_that_cannot_be_made_closes_the_port(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    broker.error = ImportError("no aiohttp")
+@pytest.mark.parametrize("error", [ImportError("no aiohttp"), OSError(errno.EACCES, "Permission denied")])
+async def test_a_server_that_cannot_be_made_closes_the_port(
+    broker: Broker, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    broker.error = error
     broker.port.start()
     with pytest.raises(aiohttp.ClientConnectionError):
         await broker.health()
+    assert len(broker.makers) == 1
     assert "the admin server led to an error of the broker, and its port is closed" in caplog.text
+    assert f"{type(error).__name__}: {error}" in caplog.text
 
 
-async def test_an_error_of_the_system_is_tried_again(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    broker.error = OSError(errno.EMFILE, "Too many open files")
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS])
+async def test_a_server_that_lacks_descriptors_or_memory_is_made_later(
+    broker: Broker, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    broker.error = OSError(number, os.strerror(number))
     broker.port.start()
     asking = asyncio.create_task(broker.health())
     for _ in range(3):
@@ -119,7 +128,10 @@ async def test_an_error_of_the_system_is_tried_again(broker: Broker, caplog: pyt
     assert not asking.done(), "the client waits"
     broker.error = None
     assert await asking == 200
-    assert "the admin server could not be made, next attempt in 0.01 s: [Errno 24] Too many open files" in caplog.text
+    assert (
+        f"the admin server could not be made, next attempt in 0.01 s: {OSError(number, os.strerror(number))}"
+        in caplog.text
+    )
 
 
 async def test_a_stop_ends_the_attempts(broker: Broker) -> None:

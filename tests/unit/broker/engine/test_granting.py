@@ -1,6 +1,7 @@
 """Consumers that grant each delivery, and give deliveries back: Grant and GiveBack; a login before the connect."""
 
 # proves: released-does-not-count, topics-take-deliveries-back
+# proves: what-returns-to-an-ended-subscription-is-released
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from tandemmq.broker.core import slices
 from tandemmq.broker.core.commands import Ack, AckMode, Connect, GiveBack, Grant, LogIn
 from tandemmq.broker.core.policies import DestinationPolicy, RedeliveryPolicy
 from tests.unit.broker.engine.conftest import DLQ, ORDERS, PRICES, Client, Harness
 
 GRANTED = {"ack": AckMode.RANGE, "prefetch": 0}
+MANY, STEP = 40, 4
 
 
 @pytest.fixture
@@ -163,6 +166,37 @@ def test_given_back_to_a_topic_too_often_it_ends(make_harness: Callable[..., Har
         reader.handle(GiveBack("t", tag, tag, is_failed=True, receipt=f"b{tag}")).turn()
     assert [each.redeliveries for each in reader.session.delivered] == [0, 1, 2]
     assert reader.receipts == ["b1", "b2", "b3"]
+
+
+@pytest.fixture
+def holding(harness: Harness) -> Client:
+    """A client with MANY unacknowledged deliveries of a topic, where a step has STEP of them."""
+    harness.patch.setattr(slices, "ITEMS", STEP)
+    reader = harness.client("reader").subscribe("t", PRICES, **GRANTED).handle(Grant("t", MANY)).turn()
+    harness.client("writer").store(*["x"] * MANY, destination=PRICES)
+    assert len(reader.bodies) == MANY
+    return reader
+
+
+def test_many_deliveries_are_given_back_to_a_topic_in_steps(harness: Harness, holding: Client) -> None:
+    held = holding.holder.bytes
+    holding.handle(GiveBack("t", 1, MANY, receipt="b"))
+    assert harness.most(lambda: holding.holder.bytes) <= held // MANY * STEP
+    assert holding.holder.bytes == held, "the same messages wait"
+    subscription = holding.client.subscriptions["t"]
+    assert subscription.pending_bytes == held
+    holding.handle(Grant("t", 2 * MANY)).turn()
+    assert len(holding.bodies) == 2 * MANY
+    assert subscription.pending_bytes == 0
+
+
+def test_what_returns_to_a_client_that_left_is_released(harness: Harness, holding: Client) -> None:
+    holding.handle(GiveBack("t", 1, MANY))
+    harness.step()
+    assert holding.holder.bytes > 0
+    holding.lose_socket()
+    harness.turn()
+    assert holding.holder.bytes == harness.engine.memory.used == 0
 
 
 def test_a_deleted_queue_takes_no_message_back(reader: Client) -> None:

@@ -218,7 +218,7 @@ def test_members_are_told_to_clients_of_their_protocol() -> None:
     advertised = AdvertisedAddresses([])
     connectors = ("amqp://{}:1", "amqp+ssl://{}:2", "ws://{}:3", "wss://{}:4", "stomp://{}:5")
     members = {each: member(host, *(uri.format(host) for uri in connectors)) for each, host in ((A, "one"), (B, "two"))}
-    assert advertised.update([A, B], members)
+    assert not advertised.update([A, B], members), "clients of OpenWire learn nothing"
     for kind, is_tls, scheme, port in (
         (AMQP, False, "amqp", 1),
         (AMQP, True, "amqps", 2),
@@ -227,6 +227,9 @@ def test_members_are_told_to_clients_of_their_protocol() -> None:
     ):
         assert advertised.of(kind, is_tls=is_tls) == [f"{scheme}://{host}:{port}" for host in ("one", "two")]
     assert advertised.of(OPENWIRE, is_tls=False) == []
+    for uri in ("openwire://two:6", "openwire+ssl://two:7"):
+        members[B] = member("two", *members[B].connectors, uri)
+        assert advertised.update([A, B], members)
 
 
 def test_an_absent_voter_keeps_its_addresses_and_a_learner_has_none() -> None:

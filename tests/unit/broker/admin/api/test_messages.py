@@ -12,11 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from tandemmq.bench.peers.ports import free_port
 from tandemmq.broker.admin.answers import BYTES_MAX
 from tandemmq.broker.admin.api.shown_messages import LISTED_BYTES_MAX
+from tandemmq.broker.protocols.amqp.codec import write_composite
+from tandemmq.broker.protocols.amqp.schema import Properties
 from tandemmq.store.tools.check import check
-from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.broker_process import BrokerProcess, serving, wait_until
 from tests.support.acceptance.stomp_wire import Wire
+from tests.support.broker.amqp_socket import AmqpSocket
+from tests.support.broker.amqp_wire import header, value
 from tests.unit.broker.admin.api.conftest import Clients, Operator
 
 _names = count(1)
@@ -93,6 +98,28 @@ def test_chosen_messages_move_and_keep_what_they_are(operator: Operator, clients
         kept = ("id", "timestamp", "priority", "properties", "redelivery_counter")
         assert {key: row[key] for key in kept} == {key: before[body][key] for key in kept}
     assert clients.answer(f"{name}.x", 2) == ["c", "a"]
+
+
+def test_messages_whose_ids_an_amqp_client_chose_are_found_by_the_ids_of_the_lists(tmp_path: Path) -> None:
+    port = free_port()
+    encoded = [header(durable=True) + write_composite(Properties(message_id="same")) + value(body) for body in "abcde"]
+    with serving(BrokerProcess(tmp_path / "data", "a", "--amqp", f"127.0.0.1:{port}")) as (broker,):
+        with AmqpSocket(port) as client:
+            client.send("one", *encoded)
+        operator = Operator(broker)
+        ids = {row["preview"]: row["id"] for row in operator.get("destinations/queue/one/messages")["items"]}
+        assert len(set(ids.values())) == 5
+        for verb, body, counts in (("move", "a", {"moved": 1}), ("copy", "b", {"copied": 1})):
+            task = operator.change("POST", of("one", verb), {"to": "other", "ids": [ids[body]]})
+            assert task["counts"] == counts
+        task = operator.change(
+            "POST", of("one", "delete"), {"ids": [ids["c"], ids["d"]], "selector": "JMSPriority = 4"}
+        )
+        assert task["counts"] == {"deleted": 2}
+        assert (operator.bodies("one"), operator.bodies("other")) == (["b", "e"], ["a", "b"])
+        would = operator.change("POST", of("other", "retry"), {"dry_run": True, "ids": [ids["a"]]})
+        assert would["counts"] == {"of_unknown_origin": 1}
+        assert operator.bodies("one", selector="JMSMessageID = 'ID:same'") == ["b", "e"], "as JMS clients see it"
 
 
 def test_copies_have_ids_of_their_own(operator: Operator, clients: Clients, name: str) -> None:

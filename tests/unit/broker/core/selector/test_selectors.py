@@ -177,6 +177,7 @@ def test_every_type_of_number_compares_with_every_other() -> None:
     [
         "JMSDestination = 'queue://Q'", "JMSReplyTo = 'temp-queue://ID:x'", "JMSType = 'kind'",
         "JMSDeliveryMode = 'NON_PERSISTENT'", "JMSPriority = 7", "JMSMessageID = 'ID:a-1:1:1:1'",
+        "JMS_TandemMQ_MessageID = 'ID:a-1:1:1:1'",
         "JMSTimestamp = 1700000000000", "JMSCorrelationID = 'c'",
         "JMSExpiration = 1800000000000 AND JMSExpiration - JMSTimestamp = 100000000000",
         "JMSRedelivered = TRUE AND JMSRedelivered", "JMSXDeliveryCount = 3", "JMSXGroupID = 'g'", "JMSXGroupSeq = 2",

@@ -177,6 +177,13 @@ def test_a_copy_in_memory_is_decoded(size: int) -> None:
         assert (decoded(message, is_quick=True) is found) is (size < KEPT_BYTES_MAX)
 
 
+def test_a_long_encoded_message_does_not_stay_with_its_short_form() -> None:
+    message = native(section(0x72, {Symbol("x-a"): "x" * KEPT_BYTES_MAX}) + value("x"))
+    found = decoded(message, is_quick=False)
+    assert found is not None
+    assert (found.body, decoded(message, is_quick=False) is found) == (b"x", False)
+
+
 # ---- protocols
 
 
