@@ -370,7 +370,7 @@ def test_a_pair_of_brokers_elects_by_it(api: KubernetesApi, tmp_path: Path) -> N
 @pytest.mark.parametrize("missing", ["get", "create"])
 def test_an_account_without_rights_is_refused(api: KubernetesApi, build: Build, missing: str) -> None:
     api.may -= {missing}
-    with pytest.raises(LockRefused, match=rf"refuses us: 403, .* cannot {missing} resource"):
+    with pytest.raises(LockRefused, match=rf"refuses this broker: 403, .* cannot {missing} resource"):
         build("a").acquire(threading.Event())
 
 
