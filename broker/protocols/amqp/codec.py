@@ -21,7 +21,7 @@ from tandemmq.broker.protocols.amqp.schema import (
 from tandemmq.broker.protocols.amqp.types import Array, Described, Reader, Symbol, Timestamp, UByte, UInt, ULong, UShort
 from tandemmq.store.records.remembered import CACHED_BYTES_MAX, remember
 
-# Limit of values in a performative, nested ones included.
+# Limit of values in a performative, and in a section that is a composite, nested ones included.
 PERFORMATIVE_VALUES_MAX: Final = 2_000
 # The type of a value that a field of the kind takes. A string may stand for a symbol, and a symbol for a string.
 _READ: Final[dict[Kind, tuple[type, ...]]] = {
@@ -93,7 +93,7 @@ def read_section(code: int, data: bytes, at: int, stop: int) -> Composite | None
         found = _usual_section(code, content)
         if found is not None:
             return found
-    return composed(Described(ULong(code), Reader(content).value()))
+    return composed(Described(ULong(code), Reader(content, 0, PERFORMATIVE_VALUES_MAX).value()))
 
 
 def _usual_section(code: int, content: bytes) -> Composite | None:

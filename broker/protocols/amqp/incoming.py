@@ -16,7 +16,7 @@ from tandemmq.broker.protocols.amqp.codec import read_section
 from tandemmq.broker.protocols.amqp.errors import PRECONDITION_FAILED, RESOURCE_LIMIT, AmqpError, DecodeError, Scope
 from tandemmq.broker.protocols.amqp.schema import Header, Properties
 from tandemmq.broker.protocols.amqp.sections import scan
-from tandemmq.broker.protocols.amqp.types import Reader, Symbol, ULong, Uuid
+from tandemmq.broker.protocols.amqp.types import VALUES_MAX, Reader, Symbol, ULong, Uuid
 from tandemmq.broker.protocols.encoded import NATIVE
 from tandemmq.store.records.loose import has_room_for
 from tandemmq.store.records.message import TIME_MAX, BodyKind, Destination, DestinationKind, Message, PropertyValue
@@ -77,6 +77,7 @@ class Incoming:
         self._now = now
         self._to: Any = None
         self._has_time = False  # of delivery
+        self._values_left = VALUES_MAX  # that all maps of the message may have
         self.properties: dict[str, PropertyValue] = {}
         found = scan(encoded)
         self._by_code = {each.code: each for each in found}
@@ -113,7 +114,11 @@ class Incoming:
         section = self._by_code.get(code)
         if section is None:
             return None
-        return Reader(self._encoded[section.value : section.stop]).value()
+        reader = Reader(self._encoded[section.value : section.stop], 0, self._values_left)
+        limit = reader.left
+        found = reader.value()
+        self._values_left -= limit - reader.left
+        return found
 
     def _composite(self, code: int) -> Any:
         section = self._by_code.get(code)

@@ -7,7 +7,7 @@
 A size has 1 byte in a_, c_, e_, and 4 bytes in b_, d_, f_; it counts what follows it. Types are kept: the classes below
 and those of ``store.records.properties`` stand for the AMQP types; plain Python values stand for boolean, int, double,
 string, binary, list and map. The count of an array may be anything, because elements of some constructors have no
-bytes: the reader bounds the number of values.
+bytes: the reader takes at most as many values as bytes.
 """
 
 from __future__ import annotations
@@ -139,14 +139,16 @@ _SIZE: Final = struct.Struct(">I")
 
 class Reader:
     """Reads values of ``data`` from ``at`` on. All methods raise DecodeError for bytes that are no values, and for more
-    than ``values_max`` values."""
+    than ``values_max`` values, or than bytes. ``left``: how many more it takes."""
 
     __slots__ = ("at", "data", "left")
 
     def __init__(self, data: bytes, at: int = 0, values_max: int = VALUES_MAX) -> None:
         self.data = data
         self.at = at
-        self.left = values_max
+        # Only elements of an array can have no bytes: time is bounded by bytes, also for them.
+        # prove: amqp-values-cost-bytes "min(values_max, len(data) - at)" -> "values_max"
+        self.left = min(values_max, len(data) - at)
 
     def value(self) -> Any:
         """Return the next value."""

@@ -168,6 +168,16 @@ def test_values_are_bounded_whatever_their_bytes() -> None:
         decode(nested)
 
 
+def test_values_without_bytes_are_as_many_as_bytes() -> None:
+    assert decode(bytes.fromhex("e0020341")).items == (True, True, True)
+    array = bytes.fromhex("f000000005000003e840")  # of 1,000 nulls
+    with pytest.raises(DecodeError, match="too many"):
+        Reader(array).value()
+    with pytest.raises(DecodeError, match="too many"):
+        Reader(bytes(990) + array, 990).value()
+    assert len(Reader(array + bytes(991)).value().items) == 1_000
+
+
 @pytest.mark.parametrize(
     "wire", ["c10402450145", "c1020140", "c10904a1016140" + "a1016140", "e004010000534041", "a301ff", "a101ff", "5602"]
 )

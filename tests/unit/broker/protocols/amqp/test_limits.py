@@ -159,6 +159,11 @@ def test_nesting_of_a_performative(come: Make) -> None:
         (section(0x74, {"k": nested(NESTING_MAX)}), (DECODE_ERROR, "values are nested deeper than 32")),
         (section(0x74, {"k": [1] * VALUES_MAX}), (DECODE_ERROR, "there are too many values")),
         (
+            section(0x72, {Symbol("k"): [1] * (VALUES_MAX // 2)}) + section(0x74, {"k": [1] * (VALUES_MAX // 2)}),
+            (DECODE_ERROR, "there are too many values"),
+        ),
+        (section(0x70, [[1] * PERFORMATIVE_VALUES_MAX]), (DECODE_ERROR, "there are too many values")),
+        (
             section(0x74, {f"k{each}": 1 for each in range(PROPERTIES_MAX + 1)}),
             (RESOURCE_LIMIT, "a message has more than 1000 properties"),
         ),
@@ -168,7 +173,7 @@ def test_nesting_of_a_performative(come: Make) -> None:
         ),
         (section(0x75, b"") * (SECTIONS_MAX + 1), (DECODE_ERROR, "a message has more than 1000 sections")),
     ],
-    ids=["nesting", "values", "properties", "envelope", "sections"],
+    ids=["nesting", "values", "values of all maps", "values of the header", "properties", "envelope", "sections"],
 )
 def test_parts_of_a_message(make: Make, encoded: bytes, error: tuple[str, str]) -> None:
     wire = make(limits=type(LIMITS)("broker", message_bytes_max=4 << 20, frame_bytes_max=4 << 20))
