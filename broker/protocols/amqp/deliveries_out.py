@@ -16,7 +16,7 @@ from tandemmq.broker.protocols.amqp.endpoint import Endpoint
 from tandemmq.broker.protocols.amqp.errors import Scope, not_implemented
 from tandemmq.broker.protocols.amqp.hot import TRANSFER_HEAD_BYTES, transfer_head
 from tandemmq.broker.protocols.amqp.links import GRANTED_MAX, OutLink, Waiting
-from tandemmq.broker.protocols.amqp.outcomes import command_of
+from tandemmq.broker.protocols.amqp.outcomes import command_of, kept_outcome
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Flow
 from tandemmq.broker.protocols.amqp.transactions import Run
 from tandemmq.broker.protocols.amqp.transfers import Frames
@@ -208,14 +208,12 @@ class DeliveriesOut:
         """Carry out the outcome that a client gives for a range of deliveries. Raises AmqpError."""
         if not disposition.role:
             return  # of a client that sends: it has its answer
-        state = disposition.state
-        if isinstance(state, schema.TransactionalState):
-            self._retire(disposition, state, commands)
+        if isinstance(disposition.state, schema.TransactionalState):
+            self._retire(disposition, disposition.state, commands)
             return
-        if state is None or isinstance(state, schema.Received):
-            if not disposition.settled:
-                return
-            state = None
+        state = kept_outcome(disposition.state)
+        if state is None and not disposition.settled:
+            return
         first = disposition.first
         last = first if disposition.last is None else disposition.last
         covered = self._covered(first, last)
@@ -237,7 +235,7 @@ class DeliveriesOut:
         """Give deliveries an outcome in a transaction. Raises AmqpError."""
         endpoint = self._endpoint
         transaction = endpoint.connection.transactions.find(state.txn_id, Scope.SESSION)
-        outcome = None if isinstance(state.outcome, schema.Received) else state.outcome
+        outcome = kept_outcome(state.outcome)
         if outcome is None and not disposition.settled:
             return
         first = disposition.first

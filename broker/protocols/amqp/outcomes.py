@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from tandemmq.broker.core.commands import Ack, ClientError, Command, GiveBack, GiveUp
 from tandemmq.broker.protocols.amqp import schema
 from tandemmq.broker.protocols.amqp.errors import condition_of
 from tandemmq.broker.protocols.amqp.links import OutLink, Waiting
 from tandemmq.broker.protocols.amqp.schema import Error
+
+# Limit of the characters that are kept of the condition and of the text of a rejection.
+REASON_CHARACTERS_MAX: Final = 500
+
+
+def kept_outcome(state: Any) -> schema.Composite | None:
+    """Return what the broker keeps and repeats of an outcome: no annotations, and a short error. None: the state is no
+    outcome. A client may send values that are long, and arrays that are not written."""
+    if isinstance(state, schema.Modified):
+        # prove: amqp-outcomes-are-kept-short "schema.Modified(" -> "state if state else schema.Modified("
+        return schema.Modified(state.delivery_failed, state.undeliverable_here)
+    if isinstance(state, schema.Rejected):
+        error = state.error
+        if not isinstance(error, Error):
+            return schema.Rejected()
+        text = None if error.description is None else error.description[:REASON_CHARACTERS_MAX]
+        return schema.Rejected(Error(error.condition[:REASON_CHARACTERS_MAX], text))
+    if isinstance(state, (schema.Accepted, schema.Released)):
+        return state
+    return None
+
+
+def reason_of(outcome: Any) -> str:
+    """Return what the client says about a rejection; empty for another outcome."""
+    error = outcome.error if isinstance(outcome, schema.Rejected) else None
+    return f"{error.condition} {error.description or ''}".rstrip() if isinstance(error, Error) else ""
 
 
 def acknowledged(link: OutLink) -> Ack:
@@ -23,9 +49,9 @@ def command_of(link: OutLink, first: int, last: int, state: Any, receipt: Waitin
     if isinstance(state, schema.Accepted):
         return Ack(link.id, last, None, receipt, first=first)
     if isinstance(state, schema.Rejected):
-        error = state.error
-        text = "" if not isinstance(error, Error) else f": {error.condition} {error.description or ''}".rstrip()
-        return GiveUp(link.id, first, last, f"rejected by its consumer{text[:500]}", receipt=receipt)
+        reason = reason_of(state)
+        text = f": {reason}"[:REASON_CHARACTERS_MAX] if reason else ""
+        return GiveUp(link.id, first, last, f"rejected by its consumer{text}", receipt=receipt)
     if isinstance(state, schema.Modified):
         if state.undeliverable_here:
             return GiveUp(link.id, first, last, "undeliverable for its consumer", receipt=receipt)

@@ -120,7 +120,7 @@ class AmqpSession(AmqpOutput):
         self.message_bytes_max = limits.message_bytes_max
         self.unsettled_max = limits.unsettled_max
         self.partial_bytes = 0
-        self.transactions = Transactions()
+        self.transactions = Transactions(self._no_room)
         self.container_id = ""
         self.has_client_id = False
         self.by_name: dict[tuple[str, bool], tuple[LinkEnds, Link]] = {}

@@ -11,18 +11,8 @@ from tandemmq.broker.protocols.amqp.addresses import address_of, destination_of
 from tandemmq.broker.protocols.amqp.codec import code_of
 from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT, AmqpError, Scope
 from tandemmq.broker.protocols.amqp.links import InLink
-from tandemmq.broker.protocols.amqp.schema import (
-    NEVER,
-    SESSION_END,
-    Accepted,
-    Attach,
-    Coordinator,
-    Modified,
-    Rejected,
-    Released,
-    Source,
-    Target,
-)
+from tandemmq.broker.protocols.amqp.outcomes import kept_outcome
+from tandemmq.broker.protocols.amqp.schema import NEVER, SESSION_END, Attach, Coordinator, Rejected, Source, Target
 from tandemmq.broker.protocols.amqp.subscriptions import GLOBAL, SHARED, Subscription
 from tandemmq.broker.protocols.amqp.types import Described, Symbol, ULong
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -236,8 +226,4 @@ def _plain_address(address: Any) -> str | None:
 
 def plain_outcome(outcome: Any) -> Any:
     """Return the default outcome, without annotations and without an error."""
-    if isinstance(outcome, Modified):
-        return Modified(outcome.delivery_failed, outcome.undeliverable_here)
-    if isinstance(outcome, Rejected):
-        return Rejected()
-    return outcome if isinstance(outcome, Accepted | Released) else None
+    return Rejected() if isinstance(outcome, Rejected) else kept_outcome(outcome)

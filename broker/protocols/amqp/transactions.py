@@ -13,16 +13,23 @@ the client's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from tandemmq.broker.core.commands import Ack, ClientError, Command, ErrorKind, GiveBack, ProtocolFailure, refusal
+from tandemmq.broker.core.commands import Ack, ClientError, Command, ErrorKind, GiveBack, Hold, ProtocolFailure, refusal
 from tandemmq.broker.protocols.amqp.errors import UNKNOWN_TRANSACTION, AmqpError, Scope
 from tandemmq.broker.protocols.amqp.links import InLink, OutLink, Waiting
-from tandemmq.broker.protocols.amqp.outcomes import command_of
+from tandemmq.broker.protocols.amqp.outcomes import command_of, reason_of
 from tandemmq.broker.protocols.amqp.schema import Accepted, Composite, TransactionalState
 
 # Limit of the deliveries to which one transaction gives an outcome.
 RETIRED_MAX: Final = 10_000
+# Memory of deliveries with an outcome, of one of their ids, and of a character of the reason.
+_RETIRED_BYTES: Final = 400
+_DELIVERY_ID_BYTES: Final = 40
+_CHARACTER_BYTES: Final = 4
+# Memory for outcomes that a connection reserves at once.
+_HELD_BYTES: Final = 64 * 1024
 _ID_BYTES: Final = 8
 
 
@@ -65,11 +72,14 @@ class _Retired:
 
 class Transaction:
     """An open transaction. ``control``: the link that declared it; ``name``: as the engine knows it; ``accepted``: the
-    state of accepted deliveries. ``has_failed``: something of it was refused, so it can only be rolled back."""
+    state of accepted deliveries. ``has_failed``: something of it was refused, so it can only be rolled back.
+    ``outcome_bytes``: memory of its outcomes."""
 
-    __slots__ = ("_count", "_retired", "accepted", "control", "has_failed", "id", "name")
+    __slots__ = ("_all", "_count", "_retired", "accepted", "control", "has_failed", "id", "name", "outcome_bytes")
 
-    def __init__(self, control: InLink, number: int) -> None:
+    def __init__(self, all: Transactions, control: InLink, number: int) -> None:
+        self._all = all
+        self.outcome_bytes = 0
         self.control = control
         self.name = str(number)
         self.id = number.to_bytes(_ID_BYTES, "big")
@@ -123,6 +133,9 @@ class Transaction:
             last.run.last = run.last
         else:
             self._retired.append(_Retired(deliveries, run, outcome))
+            size = _RETIRED_BYTES + len(run.ids) * _DELIVERY_ID_BYTES + len(reason_of(outcome)) * _CHARACTER_BYTES
+            self.outcome_bytes += size
+            self._all.count(size, commands)
 
     def commit(self) -> list[Command]:
         """Settle the deliveries that the client did not settle, and return the commands for the outcomes that the
@@ -157,18 +170,22 @@ def _give_back(deliveries: Deliveries, run: Run, commands: list[Command], *, is_
 
 
 class Transactions:
-    """The open transactions of a connection. The engine limits their number (``transactions_max``)."""
+    """The open transactions of a connection. The engine limits their number (``transactions_max``). ``refused`` is
+    called if there is no memory for their outcomes."""
 
-    __slots__ = ("_last", "_open")
+    __slots__ = ("_bytes", "_held_bytes", "_last", "_open", "_refused")
 
-    def __init__(self) -> None:
+    def __init__(self, refused: Callable[[ClientError], None]) -> None:
         self._open: dict[bytes, Transaction] = {}
         self._last = 0
+        self._refused = refused
+        self._bytes = 0  # memory of the outcomes in open transactions
+        self._held_bytes = 0  # that the engine counts for them
 
     def declare(self, control: InLink) -> Transaction:
         """Open a transaction."""
         self._last += 1
-        found = Transaction(control, self._last)
+        found = Transaction(self, control, self._last)
         self._open[found.id] = found
         return found
 
@@ -181,7 +198,18 @@ class Transactions:
 
     def end(self, transaction: Transaction) -> None:
         """Forget a transaction that ends."""
-        self._open.pop(transaction.id, None)
+        if self._open.pop(transaction.id, None) is not None:
+            self._bytes -= transaction.outcome_bytes
+
+    def count(self, size: int, commands: list[Command]) -> None:
+        """Count the memory of outcomes, at its peak."""
+        self._bytes += size
+        needed = self._bytes - self._held_bytes
+        if needed > 0:
+            needed = max(needed, _HELD_BYTES)
+            # prove: amqp-outcomes-are-counted "Hold(needed" -> "Hold(0"
+            commands.append(Hold(needed, Waiting(_nothing, self._refused)))
+            self._held_bytes += needed
 
     def declared_by(self, control: InLink) -> list[Transaction]:
         """Return the open transactions that a link declared."""

@@ -1,5 +1,6 @@
 """Transactions of AMQP clients: control links, transfers and outcomes in a transaction, commit and rollback."""
 
+# proves: amqp-outcomes-are-counted, amqp-outcomes-are-kept-short
 # proves: amqp-control-link-rolls-back, amqp-refused-send-fails-the-commit, amqp-runs-have-no-gaps
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.commands import AckMode
+from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.protocols.amqp import schema
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.control_links import CONTROL_BYTES_MAX, COORDINATOR
@@ -47,6 +49,7 @@ from tandemmq.broker.protocols.amqp.schema import (
     Transfer,
 )
 from tandemmq.broker.protocols.amqp.transactions import RETIRED_MAX
+from tandemmq.broker.protocols.amqp.types import Decimal, Described, Symbol, UInt, ULong, encode, encode_list
 from tandemmq.store.records.message import BodyKind
 from tests.support.broker.amqp_wire import AmqpWire, Pieces, bodies, header, section, value
 from tests.unit.broker.engine.conftest import DLQ, ORDERS, PRICES, Client, Harness, make_harness
@@ -620,6 +623,54 @@ def test_the_outcomes_of_a_transaction_are_limited(harness: Harness, wire: Contr
         given += count
     assert wire.discharge(id).error.condition == ROLLED_BACK
     assert {redeliveries for _, redeliveries in stored(harness)} == {1}
+
+
+def test_outcomes_in_a_transaction_are_kept_short_and_counted(harness: Harness, wire: Controller) -> None:
+    harness.client().store(*range(400))
+    wire.receiver()
+    before = wire.holder.by_kind[Kind.STATE]
+    id = wire.declare()
+    seen = 0
+    while seen < 400:
+        seen += sum(
+            isinstance(each, Transfer)
+            for each in wire.flow(RECEIVER, 400 - seen, delivery_count=seen, next_incoming_id=seen)
+        )
+    error = schema.Error("app:bad", "why" * 1_000, {Symbol("k"): "v" * 1_000})
+    for first in range(400):
+        (answer,) = wire.retire(id, first, Rejected(error), settled=False)
+        assert answer.state.outcome == Rejected(schema.Error("app:bad", ("why" * 1_000)[:500]))
+    counted = wire.holder.by_kind[Kind.STATE] - before
+    assert 400 * 2_000 < counted < 400 * 4_000
+    wire.ask(Discharge(id))
+    id = wire.declare()
+    harness.client().store("a")
+    wire.flow(RECEIVER, 1, delivery_count=seen, next_incoming_id=seen)
+    wire.retire(id, 400, Released())
+    assert wire.holder.by_kind[Kind.STATE] - before <= counted  # the memory of the first one is used again
+
+
+@pytest.mark.parametrize("found", [[[1]], [None], [{}], [Decimal(bytes(4))], [Described(ULong(1), 1)]])
+def test_annotations_of_an_outcome_are_not_repeated(harness: Harness, wire: Controller, found: list[Any]) -> None:
+    harness.client().store("a", "b")
+    wire.receiver(credit=2)
+    annotations = _with_an_array(found)
+    disposed = frame_of(0, b"\0\x53\x15" + encode_list([b"\x41", b"\x43", b"\x43", b"\x42", annotations]))
+    wire.receive(disposed)
+    assert wire.all_of(Disposition)[-1].state == Modified()
+    id = wire.declare()
+    state = b"\0\x53\x34" + encode_list([encode(id), annotations])
+    wire.receive(frame_of(0, b"\0\x53\x15" + encode_list([b"\x41", encode(UInt(1)), encode(UInt(1)), b"\x42", state])))
+    assert wire.all_of(Disposition)[-1].state == TransactionalState(id, Modified())
+    assert Accepted() in [each.state for each in wire.ask(Discharge(id))]
+
+
+def _with_an_array(items: list[Any]) -> bytes:
+    """Return an outcome whose annotations have an array that this broker reads and does not write."""
+    (item,) = items
+    encoded = encode(item)  # a constructor, and what follows it
+    array = b"\xe0" + bytes((1 + len(encoded), 1)) + encoded
+    return b"\0\x53\x27" + encode_list([b"\x42", b"\x42", b"\xc1" + bytes((4 + len(array), 2)) + b"\xa3\x01k" + array])
 
 
 def test_many_unsettled_deliveries_come_back_in_little_time(harness: Harness, wire: Controller) -> None:
