@@ -49,11 +49,12 @@ class JmsBody(NamedTuple):
 
 def is_quick(encoded: bytes, found: list[Section], bytes_max: int) -> bool:
     """Return whether ``jms_body`` decodes at most ``bytes_max`` bytes of lists and maps."""
-    return all(
-        each.code == sections.DATA or each.stop - each.value <= bytes_max or encoded[each.value] in (*_BINARY, *_STRING)
-        for each in found
-        if each.code in sections.BODY
-    )
+    decoded = 0
+    for each in found:
+        is_decoded = each.code in (sections.SEQUENCE, sections.VALUE)
+        if is_decoded and encoded[each.value] not in (*_BINARY, *_STRING):
+            decoded += each.stop - each.value
+    return decoded <= bytes_max
 
 
 def jms_body(encoded: bytes, found: list[Section], content_type: str | None) -> JmsBody:

@@ -94,10 +94,12 @@ def encode(message: Message, redeliveries: int, now: int, bytes_max: int, *, is_
 def _body_of(message: Message, bytes_max: int, *, is_quick: bool) -> bytes:
     if is_quick and message.body_kind is BodyKind.TEXT and message.size > QUICK_TEXT_BYTES_MAX:
         raise TakesLong
+    is_long = message.size > QUICK_BYTES_MAX
+    if is_quick and is_long and message.body_kind in (BodyKind.MAP, BodyKind.STREAM):
+        raise TakesLong
     if not isinstance(message, OpenedMessage):
         return message.body
-    is_long = message.is_compressed or message.body_kind in (BodyKind.MAP, BodyKind.STREAM)
-    if is_quick and not (message.is_quick and (not is_long or message.size <= QUICK_BYTES_MAX)):
+    if is_quick and (not message.is_quick or (is_long and message.is_compressed)):
         raise TakesLong
     limit = min(bytes_max, QUICK_TEXT_BYTES_MAX) if is_quick and message.is_compressed else bytes_max
     try:

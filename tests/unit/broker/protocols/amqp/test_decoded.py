@@ -177,6 +177,16 @@ def test_a_copy_in_memory_is_decoded(size: int) -> None:
         assert (decoded(message, is_quick=True) is found) is (size < KEPT_BYTES_MAX)
 
 
+@pytest.mark.parametrize("sequences", [1, 100])
+def test_long_lists_are_decoded_elsewhere(sequences: int) -> None:
+    """The limit is one of all lists of a message."""
+    one = section(SEQUENCE, [True] * (QUICK_VALUES_BYTES_MAX // sequences))
+    for message in forms(native(one * sequences)):
+        assert decoded(message, is_quick=True) is None
+    (found, *_) = forms(native(one * (sequences // 2)))
+    assert decoded(found, is_quick=True) is not None
+
+
 def test_a_long_encoded_message_does_not_stay_with_its_short_form() -> None:
     message = native(section(0x72, {Symbol("x-a"): "x" * KEPT_BYTES_MAX}) + value("x"))
     found = decoded(message, is_quick=False)
