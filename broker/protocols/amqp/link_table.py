@@ -24,27 +24,28 @@ class LinkTable:
     def __init__(self, handle_max: int) -> None:
         self.in_links: dict[int, InLink] = {}
         self.out_links: dict[int, OutLink] = {}
-        self._left: set[int] = set()  # handles that this side detached, and the client did not yet
-        self._past: set[int] = set()  # handles that the client used once
-        self._used: set[int] = set()  # this side's, until its detach is written
+        # Sets of handles, a bit for each: a client that never detaches cannot make them grow.
+        self._left = 0  # handles that this side detached, and the client did not yet
+        self._past = 0  # handles that the client used once
+        self._used = 0  # this side's, until its detach is written
         self._handle_max = min(handle_max, HANDLE_MAX)  # of this side's
 
     def check_free(self, handle: int) -> None:
         """Raise AmqpError if the client cannot attach a link with that handle."""
         if handle > HANDLE_MAX:
             raise AmqpError(NOT_ALLOWED, f"the handle {handle} is above handle-max", Scope.CONNECTION)
-        if handle in self.in_links or handle in self.out_links or handle in self._left:
+        if handle in self.in_links or handle in self.out_links or _has(self._left, handle):
             raise AmqpError(HANDLE_IN_USE, f"the handle {handle} is attached already", Scope.SESSION)
 
     def check_left(self, handle: int) -> None:
         """Raise AmqpError if the client names a link that is not attached, unless this side detached it first."""
-        if handle not in self._left:
+        if not _has(self._left, handle):
             raise AmqpError(UNATTACHED_HANDLE, f"the handle {handle} is not attached", Scope.SESSION)
 
     def check_past(self, handle: int) -> None:
         """Raise AmqpError if the client grants credit to a link that never was. It may do so behind its own detach:
         go-amqp 1.7 does."""
-        if handle not in self._past:
+        if not _has(self._past, handle):
             self.check_left(handle)
 
     def all(self) -> list[Link]:
@@ -52,7 +53,7 @@ class LinkTable:
 
     def add(self, link: Link) -> None:
         """Add a new link."""
-        self._past.add(link.handle)
+        self._past |= 1 << link.handle
         if isinstance(link, InLink):
             self.in_links[link.handle] = link
         else:
@@ -74,25 +75,30 @@ class LinkTable:
 
     def take_handle(self, handle: int) -> int:
         """Return this side's handle for a link to which the client gave ``handle``. Raises AmqpError."""
-        if handle in self._used or handle > self._handle_max:
-            free = (each for each in range(self._handle_max + 1) if each not in self._used)
-            handle = next(free, -1)
-            if handle < 0:
+        used = self._used
+        if handle > self._handle_max or _has(used, handle):
+            handle = (~used & (used + 1)).bit_length() - 1  # the lowest that is free
+            if handle > self._handle_max:
                 raise AmqpError(HANDLE_IN_USE, "handle-max of the client leaves no handle for the link", Scope.SESSION)
-        self._used.add(handle)
+        self._used |= 1 << handle
         return handle
 
     def free_handle(self, handle: int) -> None:
         """Note that this side's detach is written."""
-        self._used.discard(handle)
+        self._used &= ~(1 << handle)
 
     def leave(self, handle: int) -> None:
         """Note that this side detached a link first."""
-        self._left.add(handle)
+        self._left |= 1 << handle
 
     def is_left(self, handle: int) -> bool:
         """Return whether this side detached the link first, and the client does it now."""
-        if handle not in self._left:
+        if not _has(self._left, handle):
             return False
-        self._left.discard(handle)
+        self._left &= ~(1 << handle)
         return True
+
+
+def _has(handles: int, handle: int) -> bool:
+    """Return whether a handle is in a set. The client may name any number of 32 bits."""
+    return handle <= HANDLE_MAX and handles >> handle & 1 == 1

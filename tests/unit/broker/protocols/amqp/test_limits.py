@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 from tandemmq.broker.protocols.amqp import schema
 from tandemmq.broker.protocols.amqp.codec import PERFORMATIVE_VALUES_MAX, write_composite
-from tandemmq.broker.protocols.amqp.errors import DECODE_ERROR, FRAMING_ERROR, NOT_ALLOWED, RESOURCE_LIMIT
+from tandemmq.broker.protocols.amqp.errors import DECODE_ERROR, FRAMING_ERROR, NOT_ALLOWED, RESOURCE_LIMIT, AmqpError
 from tandemmq.broker.protocols.amqp.frames import frame_of
 from tandemmq.broker.protocols.amqp.incoming import ENVELOPE_BYTES_MAX, PROPERTIES_MAX
+from tandemmq.broker.protocols.amqp.link_table import HANDLE_MAX, LinkTable
 from tandemmq.broker.protocols.amqp.links import CREDIT
 from tandemmq.broker.protocols.amqp.schema import Accepted, Composite
 from tandemmq.broker.protocols.amqp.sections import SECTIONS_MAX
@@ -90,6 +92,29 @@ def test_links_of_a_connection(make: Make) -> None:
     wire.say(schema.Detach(0, True), channel=sessions)
     (attach, _) = wire.say(sender(LINKS_MAX), channel=sessions)
     assert attach.performative.target is not None  # type: ignore[union-attr]
+
+
+def test_handles_take_no_memory_of_their_own() -> None:
+    """A client that attaches links which are refused, and never detaches them."""
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        table = LinkTable(HANDLE_MAX)
+        for handle in range(HANDLE_MAX + 1):
+            table.check_free(handle)
+            assert table.take_handle(handle) == handle
+            table.leave(handle)
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken < SESSION_BYTES
+    with pytest.raises(AmqpError, match="leaves no handle"):
+        table.take_handle(7)
+    table.free_handle(900)
+    assert table.take_handle(7) == 900
+    assert table.is_left(7)
+    assert not table.is_left(7)
+    table.check_free(7)
 
 
 def test_link_names(come: Make) -> None:
