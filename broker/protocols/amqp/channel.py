@@ -284,6 +284,7 @@ class Channel:
             is_settled=attach.snd_settle_mode == SETTLED,
             temporary=temporary,
             default_outcome=plain_outcome(outcome),
+            message_bytes_max=attach.max_message_size or 0,
             pending=attach,
         )
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from tandemmq.broker.core.commands import ClientError, Command, Grant
+from tandemmq.broker.core.commands import ClientError, Command, Grant, Undeliverable
 from tandemmq.broker.protocols.amqp import schema
 from tandemmq.broker.protocols.amqp.endpoint import Endpoint
 from tandemmq.broker.protocols.amqp.errors import Scope, not_implemented
@@ -135,7 +135,12 @@ class DeliveriesOut:
     # ---- transfers
 
     def deliver(self, link: OutLink, tag: int, message_pieces: list[bytes], message_format: int) -> None:
-        """Send a message, now or when the window of the client opens."""
+        """Send a message, now or when the window of the client opens. Raises Undeliverable if it is longer than the
+        client takes."""
+        size = sum(map(len, message_pieces))
+        if 0 < link.message_bytes_max < size:
+            self.passed_over(link, tag)
+            raise Undeliverable(f"it has {size} bytes, and its consumer takes {link.message_bytes_max}")
         link.tag = tag
         link.remaining -= 1
         id = self._next_delivery_id
@@ -145,7 +150,6 @@ class DeliveriesOut:
             self._unsettled[id] = link
         endpoint = self._endpoint
         connection = endpoint.connection
-        size = sum(map(len, message_pieces))
         is_usual = not message_format and TRANSFER_HEAD_BYTES + size <= connection.frame_bytes_max
         if is_usual and not self._waiting and endpoint.window > 0:
             connection.write(transfer_head(endpoint.number, link.own_handle, id, tag, link.is_settled, size))

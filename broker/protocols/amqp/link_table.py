@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from tandemmq.broker.protocols.amqp.errors import HANDLE_IN_USE, NOT_ALLOWED, UNATTACHED_HANDLE, AmqpError, Scope
+from tandemmq.broker.protocols.amqp.errors import (
+    FRAMING_ERROR,
+    HANDLE_IN_USE,
+    RESOURCE_LIMIT,
+    UNATTACHED_HANDLE,
+    AmqpError,
+    Scope,
+)
 from tandemmq.broker.protocols.amqp.links import InLink, OutLink
 
 # Handles of the client go up to this.
@@ -33,7 +40,7 @@ class LinkTable:
     def check_free(self, handle: int) -> None:
         """Raise AmqpError if the client cannot attach a link with that handle."""
         if handle > HANDLE_MAX:
-            raise AmqpError(NOT_ALLOWED, f"the handle {handle} is above handle-max", Scope.CONNECTION)
+            raise AmqpError(FRAMING_ERROR, f"the handle {handle} is above handle-max")  # AMQP 1.0, 2.7.2
         if handle in self.in_links or handle in self.out_links or _has(self._left, handle):
             raise AmqpError(HANDLE_IN_USE, f"the handle {handle} is attached already", Scope.SESSION)
 
@@ -79,7 +86,8 @@ class LinkTable:
         if handle > self._handle_max or _has(used, handle):
             handle = (~used & (used + 1)).bit_length() - 1  # the lowest that is free
             if handle > self._handle_max:
-                raise AmqpError(HANDLE_IN_USE, "handle-max of the client leaves no handle for the link", Scope.SESSION)
+                text = "handle-max of the client leaves no handle for the link"
+                raise AmqpError(RESOURCE_LIMIT, text, Scope.SESSION)
         self._used |= 1 << handle
         return handle
 

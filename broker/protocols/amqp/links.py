@@ -106,6 +106,7 @@ class OutLink:
     is_settled: bool = False
     temporary: Destination | None = None
     default_outcome: Any = None
+    message_bytes_max: int = 0  # that its client takes; 0: no limit
     delivery_count: int = 0
     tag: int = 0
     granted: int = 0

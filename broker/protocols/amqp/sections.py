@@ -70,6 +70,9 @@ def scan(encoded: bytes) -> list[Section]:
         bit = 1 << (code - HEADER)
         if seen & bit and not is_several:
             raise DecodeError(f"a message has the section 0x{code:x} twice")
+        if seen >= 2 * bit and (code != HEADER or seen >> 2):
+            # Some clients write the delivery annotations before the header (ARTEMIS-4725).
+            raise DecodeError(f"the section 0x{code:x} of a message comes too late")
         seen |= bit
         found.append(Section(code, start, value, at))
         if len(found) > SECTIONS_MAX:

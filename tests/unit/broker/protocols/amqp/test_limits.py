@@ -10,7 +10,7 @@ import pytest
 
 from tandemmq.broker.protocols.amqp import schema
 from tandemmq.broker.protocols.amqp.codec import PERFORMATIVE_VALUES_MAX, write_composite
-from tandemmq.broker.protocols.amqp.errors import DECODE_ERROR, FRAMING_ERROR, NOT_ALLOWED, RESOURCE_LIMIT, AmqpError
+from tandemmq.broker.protocols.amqp.errors import DECODE_ERROR, FRAMING_ERROR, RESOURCE_LIMIT, AmqpError
 from tandemmq.broker.protocols.amqp.frames import frame_of
 from tandemmq.broker.protocols.amqp.incoming import ENVELOPE_BYTES_MAX, PROPERTIES_MAX
 from tandemmq.broker.protocols.amqp.link_table import HANDLE_MAX, LinkTable
@@ -20,7 +20,7 @@ from tandemmq.broker.protocols.amqp.sections import SECTIONS_MAX
 from tandemmq.broker.protocols.amqp.session import LINKS_MAX, SESSION_BYTES
 from tandemmq.broker.protocols.amqp.types import NESTING_MAX, VALUES_MAX, Symbol
 from tandemmq.store.records.message import BodyKind
-from tests.support.broker.amqp_wire import LIMITS, AmqpWire, section, value
+from tests.support.broker.amqp_wire import LIMITS, AmqpWire, header, section, value
 from tests.unit.broker.engine.conftest import Harness
 from tests.unit.broker.protocols.amqp.conftest import Make
 
@@ -70,7 +70,7 @@ def test_links_of_a_session(come: Make) -> None:
     wire = come()
     for handle in range(wire.begin(1).handle_max + 1):
         assert isinstance(wire.say(sender(handle, handle))[0].performative, schema.Attach)
-    assert closed(wire, sender(0, 1_024)) == (NOT_ALLOWED, "the handle 1024 is above handle-max")
+    assert closed(wire, sender(0, 1_024)) == (FRAMING_ERROR, "the handle 1024 is above handle-max")
 
 
 @pytest.mark.timeout(60)
@@ -196,9 +196,24 @@ def test_nesting_of_a_performative(come: Make) -> None:
             section(0x78, {Symbol("k"): b"x" * ENVELOPE_BYTES_MAX}),
             (RESOURCE_LIMIT, "a message has 1048596 bytes beside its body, and 1048576 are allowed"),
         ),
+        *(
+            (section(late, {}) + early, (DECODE_ERROR, f"the section 0x{early[2]:x} of a message comes too late"))
+            for late, early in [(0x72, header(durable=True)), (0x74, section(0x72, {})), (0x78, value("x"))]
+        ),
         (section(0x75, b"") * (SECTIONS_MAX + 1), (DECODE_ERROR, "a message has more than 1000 sections")),
     ],
-    ids=["nesting", "values", "values of all maps", "values of the header", "properties", "envelope", "sections"],
+    ids=[
+        "nesting",
+        "values",
+        "values of all maps",
+        "values of the header",
+        "properties",
+        "envelope",
+        "late header",
+        "late annotations",
+        "late body",
+        "sections",
+    ],
 )
 def test_parts_of_a_message(make: Make, encoded: bytes, error: tuple[str, str]) -> None:
     wire = make(limits=type(LIMITS)("broker", message_bytes_max=4 << 20, frame_bytes_max=4 << 20))

@@ -10,7 +10,7 @@ from tandemmq.broker.core.commands import ClientError, ErrorKind, Unsubscribe
 from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.protocols.amqp import schema
 from tandemmq.broker.protocols.amqp.codec import write_composite
-from tandemmq.broker.protocols.amqp.errors import HANDLE_IN_USE, LINK_STOLEN, RESOURCE_LIMIT
+from tandemmq.broker.protocols.amqp.errors import LINK_STOLEN, RESOURCE_LIMIT
 from tandemmq.broker.protocols.amqp.frames import frame_of
 from tandemmq.broker.protocols.amqp.schema import Accepted, Detach, Disposition, Flow, Released, Transfer
 from tandemmq.broker.protocols.amqp.session import CHARACTER_BYTES
@@ -152,7 +152,7 @@ def test_our_handles_are_those_that_the_client_takes(make: Make) -> None:
     assert wire.sender(handle=7)[0].handle == 0
     assert wire.receiver(handle=9)[0].handle == 1
     (end,) = wire.receiver(handle=3)
-    assert (type(end), end.error.condition) == (schema.End, HANDLE_IN_USE)
+    assert (type(end), end.error.condition) == (schema.End, RESOURCE_LIMIT)
 
 
 # ---- settle modes and resumed deliveries

@@ -597,6 +597,18 @@ def test_a_message_that_cannot_be_delivered_uses_no_credit(come: Make, five: Non
     assert wire.session.has_more
 
 
+def test_a_message_that_is_longer_than_its_client_takes_is_a_dead_letter(
+    come: Make, writer: Client, harness: Harness
+) -> None:
+    writer.store("a", "long" * 100, "b", "4" * 191, body_kind=BodyKind.TEXT)
+    wire = come()
+    source = schema.Source(address="orders")
+    wire.say(schema.Attach(name="r", handle=1, role=True, source=source, target=schema.Target(), max_message_size=300))
+    heard = wire.say(Flow(incoming_window=99, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=9))
+    assert bodies(heard) == ["a", "b", "4" * 191]
+    assert harness.client().subscribe("d", DLQ, AckMode.CLIENT).turn().bodies == ["long" * 100]
+
+
 def test_a_long_message_is_encoded_beside_the_loop(come: Make, writer: Client) -> None:
     writer.store("ä" * (1 << 20), body_kind=BodyKind.TEXT)
     wire = come(limits=AmqpLimits("broker", message_bytes_max=8 << 20))
