@@ -50,13 +50,15 @@ class Operation(Enum):
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """Credentials that a client presents. ``peer`` is the other end of its connection, HOST:PORT; ``certificate`` the
-    subject of its certificate, which TLS has verified; ``is_wanted`` whether the client still waits for the answer."""
+    subject of its certificate, which TLS has verified; ``is_wanted`` whether the client still waits for the answer;
+    ``is_external``: the client wants to be the user of its certificate, and no anonymous one."""
 
     peer: str
     login: str | None = None
     passcode: str | None = None
     certificate: str | None = None
     is_wanted: Callable[[], bool] = field(default=lambda: True, compare=False)
+    is_external: bool = False
 
     def __repr__(self) -> str:
         return f"Credentials({self.peer!r}, {self.login!r})"  # a passcode is never shown, not even in a traceback

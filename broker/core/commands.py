@@ -72,11 +72,14 @@ class Connect(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class LogIn(Command):
-    """Check the credentials of a client that names its client id later, in a Connect with ``is_logged_in`` (AMQP)."""
+    """Check the credentials of a client that names its client id later, in a Connect with ``is_logged_in`` (AMQP).
+    ``is_external``: the client wants to be the user of its certificate (SASL EXTERNAL); otherwise that counts for
+    nothing."""
 
     login: str | None
     passcode: str | None
     receipt: Receipt | None = None
+    is_external: bool = False
 
 
 @dataclass(slots=True, eq=False, repr=False)

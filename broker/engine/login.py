@@ -58,7 +58,12 @@ class Login(Part):
 
     def _check(self, client: Client, command: Connect | LogIn, then: Callable[[Principal | ClientError], None]) -> None:
         peer, certificate = client.connection.peer, client.connection.certificate
-        credentials = Credentials(peer, command.login, command.passcode, certificate, lambda: client.is_open)
+        is_external = isinstance(command, LogIn) and command.is_external
+        if isinstance(command, LogIn) and not is_external:
+            certificate = None
+        credentials = Credentials(
+            peer, command.login, command.passcode, certificate, lambda: client.is_open, is_external
+        )
         self._clients.when_known(client, partial(self._access.connect, credentials), then, is_read=True)
 
     def _logged_in(self, client: Client, command: LogIn, answer: Principal | ClientError) -> None:

@@ -178,6 +178,11 @@ class Logins:
             if user is not None:
                 then(user.principal)
                 return
+            # prove: external-is-never-anonymous "credentials.is_external" -> "False"
+            if credentials.is_external and (self.users_file is not None or self.directory is not None):
+                refused = "No user has the subject of the client's certificate."
+                then(refused_login(login, refused, ErrorKind.SECURITY))
+                return
         if (not login and not passcode) or (self.users_file is None and self.directory is None):
             if self.anonymous.serves(credentials):
                 then(self.anonymous.principal)

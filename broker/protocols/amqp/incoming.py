@@ -49,12 +49,14 @@ _REPEATED: Final = {
     "x-opt-delivery-repeat": ("AMQ_SCHEDULED_REPEAT", _INT_MAX),
     "x-opt-delivery-period": ("AMQ_SCHEDULED_PERIOD", TIME_MAX),
 }
-# Application properties that ActiveMQ takes for fields of the message; here they stay with the encoded message.
+# Application properties that ActiveMQ takes for fields of the message, and the name of the user that the broker knows;
+# here they stay with the encoded message.
 _FIELDS: Final = frozenset(
     [
         "JMSXDeliveryCount",
         "JMSXGroupID",
         "JMSXGroupSeq",
+        "JMSXUserID",
         "JMSCorrelationID",
         "JMSDeliveryMode",
         "JMSExpiration",

@@ -41,7 +41,7 @@ def login_of(init: SaslInit, certificate: str | None, receipt: Receipt) -> LogIn
         # prove: amqp-certificate-is-its-own-user "response not in" -> "False and response not in"
         if response not in (b"", certificate.encode()):
             raise LoginRefused("SASL EXTERNAL: the client wants to act for another user")
-        return LogIn(None, None, receipt)
+        return LogIn(None, None, receipt, is_external=True)
     if init.mechanism != PLAIN:
         raise LoginRefused(f"the SASL mechanism {init.mechanism[:40]!r} was not offered", SYS_PERM)
     if len(response) > RESPONSE_BYTES_MAX:

@@ -3,7 +3,7 @@
 # proves: login-lanes, who-failed-waits-with-others, who-logged-in-has-a-lane, a-name-pushes-out-its-own
 # proves: what-others-wrote-stays, others-there-hold-back-no-known-login, who-was-given-up-waits-with-others
 # proves: all-of-a-name-have-a-chance, abandoned-check-is-dropped, the-directory-has-threads
-# proves: a-changed-user-is-tried-again
+# proves: a-changed-user-is-tried-again, external-is-never-anonymous
 
 from __future__ import annotations
 
@@ -73,9 +73,10 @@ async def connect(
     *,
     peer: str = "127.0.0.1:1",
     certificate: str | None = None,
+    is_external: bool = False,
 ) -> Answer:
     answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-    access.connect(Credentials(peer, login, passcode, certificate), answered.set_result)
+    access.connect(Credentials(peer, login, passcode, certificate, is_external=is_external), answered.set_result)
     return await answered
 
 
@@ -108,6 +109,16 @@ async def test_a_certificate_gets_in_as_its_user_and_another_one_is_anonymous(ma
     assert await connect(made, certificate="CN=orders") == Principal("orders", frozenset({"shops"}))
     assert await connect(made, certificate="CN=other") == logins.ANONYMOUS
     assert refusal_text(await connect(made, certificate="CN=other", peer="10.0.0.1:1")).startswith("User name []")
+
+
+async def test_an_external_login_is_never_anonymous(made: Logins) -> None:
+    assert await connect(made, certificate="CN=orders", is_external=True) == Principal("orders", frozenset({"shops"}))
+    refused = await connect(made, certificate="CN=other", is_external=True)
+    assert isinstance(refused, ClientError)
+    assert (refused.kind, refused.detail) == (
+        ErrorKind.SECURITY,
+        "No user has the subject of the client's certificate.",
+    )
 
 
 async def test_a_certificate_does_not_make_a_wrong_password_right(made: Logins) -> None:

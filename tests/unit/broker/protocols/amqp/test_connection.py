@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from tandemmq.broker.core.access import Credentials, OpenAccess
 from tandemmq.broker.core.commands import ClientError, ErrorKind, ProtocolFailure, Undecided
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.protocols.amqp import frames, schema
+from tandemmq.broker.protocols.amqp import frames, sasl, schema
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import (
     FRAMING_ERROR,
@@ -37,6 +38,7 @@ from tandemmq.broker.protocols.amqp.opening import (
 )
 from tandemmq.broker.protocols.amqp.session import LINKS_MAX, WAITING_BYTES_MAX, AmqpSession
 from tandemmq.broker.protocols.amqp.types import Symbol, UInt
+from tandemmq.broker.security.logins import Anonymous, Logins
 from tests.support.broker.amqp_wire import LIMITS, AmqpWire, Pieces, header, value
 from tests.unit.broker.protocols.amqp.conftest import Make
 
@@ -376,6 +378,28 @@ def test_a_client_logs_in_by_its_certificate(make: Make, harness: Any, response:
     assert outcome.performative == schema.SaslOutcome(0)
     wire.open()
     assert wire.client.principal.name == "CN=shop"
+
+
+@pytest.mark.parametrize(("mechanism", "response"), [("ANONYMOUS", None), ("PLAIN", b""), ("PLAIN", b"\0\0")])
+def test_another_mechanism_does_not_use_the_certificate(
+    make: Make, harness: Any, mechanism: str, response: bytes | None
+) -> None:
+    harness.access = ByCertificate(is_everywhere=True)
+    harness.begin_term()
+    wire = make(certificate="CN=shop")
+    wire.log_in(mechanism, response)
+    wire.open()
+    assert wire.client.principal.name == "nobody"
+
+
+def test_a_certificate_without_a_user_is_refused(make: Make, harness: Any, tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    users.write_text("# no users\n")
+    harness.access = Logins(users_file=str(users), anonymous=Anonymous(is_remote=True))
+    harness.begin_term()
+    for mechanism, code in (("EXTERNAL", sasl.AUTH), ("ANONYMOUS", sasl.OK)):
+        (outcome,) = make(certificate="CN=shop").log_in(mechanism)
+        assert outcome.performative == schema.SaslOutcome(code)
 
 
 def test_external_is_offered_with_a_certificate_only(make: Make) -> None:

@@ -264,7 +264,7 @@ def test_a_repetition_out_of_range_is_none(annotation: dict[str, Any]) -> None:
 
 def test_a_value_without_a_type_of_java_is_for_amqp_clients() -> None:
     named = {"u": UUID, "t": Timestamp(5), "n": 1, "a": Array((1,)), "long": bytes(4_097), "JMSXGroupID": "g",
-             "JMS_AMQP_NATIVE": False, "x" * 70_000: 1}  # fmt: skip
+             "JMSXUserID": "u", "JMS_AMQP_NATIVE": False, "x" * 70_000: 1}  # fmt: skip
     encoded = section(0x72, {ULong(5): 1, Symbol("a"): Array((1,))}) + section(0x74, named) + value("x")
     message = taken(encoded)
     assert message.properties == {"u": "00010203-0405-0607-0809-0a0b0c0d0e0f", "t": 5, "n": 1, NATIVE: True}
