@@ -15,8 +15,6 @@ from tandemmq.broker.core.names import SCHEMES
 from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, AmqpError, Scope, not_implemented
 from tandemmq.store.records.message import Destination, DestinationKind
 
-QUEUE_PREFIX: Final = "queue://"
-TOPIC_PREFIX: Final = "topic://"
 # Capabilities of a terminus (AMQP JMS Mapping).
 _TOPIC: Final = "topic"
 

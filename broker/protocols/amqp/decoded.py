@@ -33,7 +33,7 @@ def decode(message: Message, *, is_quick: bool) -> Message | None:
         return last[1]
     if isinstance(message, OpenedMessage):
         if message.is_compressed:  # prove: amqp-bombs-are-not-decoded "message.is_compressed" -> "False"
-            return message  # a client of JMS sent it, and no AMQP connector of ActiveMQ
+            return message  # a client of JMS sent it, and not an AMQP connector of ActiveMQ
         if is_quick and not message.is_quick:
             return None
     if is_quick and message.size > QUICK_BYTES_MAX:

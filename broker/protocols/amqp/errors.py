@@ -72,7 +72,7 @@ class DecodeError(AmqpError):
 
 def not_implemented(what: str, scope: Scope = Scope.LINK) -> AmqpError:
     """Return the error for a part of AMQP that this broker does not serve yet; ``what`` is its name."""
-    return AmqpError(NOT_IMPLEMENTED, f"{what}: not served by this broker yet", scope)
+    return AmqpError(NOT_IMPLEMENTED, f"this broker does not serve {what} yet", scope)
 
 
 class ConnectionFailure(ClientError):

@@ -10,7 +10,7 @@ from typing import Final
 
 from tandemmq.broker.protocols.amqp.codec import code_of
 from tandemmq.broker.protocols.amqp.errors import DecodeError
-from tandemmq.broker.protocols.amqp.types import Reader
+from tandemmq.broker.protocols.amqp.types import Reader, Symbol
 
 HEADER: Final = 0x70
 DELIVERY_ANNOTATIONS: Final = 0x71
@@ -98,11 +98,10 @@ def _end_of(encoded: bytes, value: int, code: int) -> int:
     return reader.at
 
 
+# Names of sections that are no composites: those are in schema.BY_NAME.
 _NAMES: Final = {
-    "amqp:header:list": HEADER,
     "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
     "amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
-    "amqp:properties:list": PROPERTIES,
     "amqp:application-properties:map": APPLICATION_PROPERTIES,
     "amqp:data:binary": DATA,
     "amqp:amqp-sequence:list": SEQUENCE,
@@ -114,9 +113,8 @@ _NAMES: Final = {
 def code_of_section(reader: Reader) -> int:
     """Return the number of the descriptor at the place of the reader, which may be a symbol."""
     descriptor = reader.value()
-    if isinstance(descriptor, str):
-        return _NAMES.get(descriptor, -1)
-    return code_of(descriptor)
+    code = _NAMES.get(descriptor) if isinstance(descriptor, Symbol) else None
+    return code_of(descriptor) if code is None else code
 
 
 def _skip_described(reader: Reader) -> None:

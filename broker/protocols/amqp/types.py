@@ -289,15 +289,6 @@ def _symbol(data: bytes) -> Symbol:
         raise DecodeError("a symbol is not ASCII") from None
 
 
-def decode(data: bytes, values_max: int = VALUES_MAX) -> Any:
-    """Return the one value that ``data`` is. Raises DecodeError."""
-    reader = Reader(data, 0, values_max)
-    found = reader.value()
-    if reader.at != len(data):
-        raise DecodeError("bytes follow a value")
-    return found
-
-
 # ---- writing
 
 

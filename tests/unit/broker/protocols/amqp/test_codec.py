@@ -28,10 +28,19 @@ from tandemmq.broker.protocols.amqp.types import (
     ULong,
     UShort,
     Uuid,
-    decode,
     encode,
 )
 from tandemmq.store.records.properties import Byte, Char, Float, Long, Short
+
+
+def decode(data: bytes) -> Any:
+    """Return the one value that these bytes are."""
+    reader = Reader(data)
+    found = reader.value()
+    if reader.at != len(data):
+        raise DecodeError("bytes follow a value")
+    return found
+
 
 # The bytes of the specification (part 1, 1.6), each with its value.
 WIRE = [
