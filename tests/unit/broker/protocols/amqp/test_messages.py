@@ -19,6 +19,7 @@ from tandemmq.broker.protocols.amqp.incoming import MESSAGE_FORMAT, Incoming
 from tandemmq.broker.protocols.amqp.outgoing import TakesLong, encode
 from tandemmq.broker.protocols.amqp.sections import SECTIONS_MAX
 from tandemmq.broker.protocols.amqp.types import Array, Described, Symbol, Timestamp, UByte, UInt, ULong, UShort, Uuid
+from tandemmq.broker.protocols.amqp.types import encode as encode_value
 from tandemmq.broker.protocols.encoded import NATIVE
 from tandemmq.store.records.altered import EXPIRATION_PROPERTY, altered
 from tandemmq.store.records.frames import open_message
@@ -270,6 +271,19 @@ def test_a_value_without_a_type_of_java_is_for_amqp_clients() -> None:
     assert message.properties == {"u": "00010203-0405-0607-0809-0a0b0c0d0e0f", "t": 5, "n": 1, NATIVE: True}
     assert message.group_id is None
     assert given_out(message) == given_out(through_the_store(message)) == encoded
+
+
+def test_descriptors_of_sections_may_be_names() -> None:
+    def named(name: str, content: Any) -> bytes:
+        return b"\0" + encode_value(Symbol(name)) + encode_value(content)
+
+    message = taken(
+        named("amqp:header:list", [True])
+        + named("amqp:properties:list", [None, None, None, "subject"])
+        + named("amqp:application-properties:map", {"a": 1})
+        + named("amqp:amqp-value:*", "x")
+    )
+    assert (message.persistent, message.type, (message.properties or {})["a"]) == (True, "subject", 1)
 
 
 @pytest.mark.parametrize(
