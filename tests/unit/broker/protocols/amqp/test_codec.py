@@ -1,5 +1,7 @@
 """Types, composites and frames of AMQP: bytes and values, and what is refused."""
 
+# proves: amqp-values-cost-bytes
+
 from __future__ import annotations
 
 import math
