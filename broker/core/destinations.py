@@ -30,7 +30,7 @@ from tandemmq.broker.core.selector import compile_selector
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.share import Share
 from tandemmq.broker.core.slices import ITEMS, Pace, Work, at_once, is_done, nothing
-from tandemmq.broker.core.topics.durables import DurableSubscriber
+from tandemmq.broker.core.topics.durables import DurableSubscriber, UsersOfClientIds
 from tandemmq.broker.core.topics.matching import Watch, Watching
 from tandemmq.broker.core.topics.recovery import Kept
 from tandemmq.broker.core.topics.shared import CLIENT_ID, Holding, Holdings, SharedSubscriber
@@ -104,7 +104,8 @@ class Destinations:
     # Milliseconds since 1970, once an engine has set it.
     clock: Callable[[], int] = field(default=int, init=False)
     durables: dict[str, DurableSubscriber] = field(default_factory=dict, init=False)
-    holdings: Holdings = field(default_factory=Holdings, init=False)  # of shared durable subscriptions
+    users: UsersOfClientIds = field(default_factory=UsersOfClientIds, init=False)
+    holdings: Holdings = field(init=False)  # of shared durable subscriptions
     _durable_names: dict[str, dict[str, None]] = field(default_factory=dict, init=False)  # by client id
     _of_patterns: list[DurableSubscriber] = field(default_factory=list, init=False)
     shares: dict[Destination, Share] = field(default_factory=dict, init=False)
@@ -126,6 +127,7 @@ class Destinations:
     idle: dict[Destination, None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
+        self.holdings = Holdings(self.users)
         self._watching = {kind: Watching(self.memory) for kind in DestinationKind}
         self._virtual = VirtualTopics(self._settings.virtual_destinations.virtual_topics)
 
@@ -611,18 +613,24 @@ class Destinations:
             make = SharedSubscriber if owner.client_id == CLIENT_ID else DurableSubscriber
             durable = make(owner.client_id or "", name, subscribed, owner.selector or None, owner.no_local)
             self.add_durable(durable)
-        durable.user = durable.user or owner.user
+        if durable.user is None:
+            self.claim(durable, owner.user)
         if owner.user is None:
             durable.unclaimed.add(owner.destination)
         return durable
 
     def add_durable(self, durable: DurableSubscriber) -> None:
-        """Add a durable subscriber without parts."""
+        """Add a durable subscriber without parts and user."""
         self.memory.add(Kind.STATE, _bytes_of_durable(durable))
         self.durables[subscription_key(durable.client_id, durable.name)] = durable
         self._durable_names.setdefault(durable.client_id, {})[durable.name] = None
         if durable.is_of_pattern:
             self._of_patterns.append(durable)
+
+    def claim(self, durable: DurableSubscriber, user: str | None) -> None:
+        """Make ``user`` the user of a durable subscriber that has none; None: it stays without a user."""
+        durable.user = user
+        self.users.add(durable.client_id, user)
 
     def add_part(
         self,
@@ -681,6 +689,7 @@ class Destinations:
     def remove_durable(self, durable: DurableSubscriber) -> None:
         """Delete ``durable``. The caller has closed its consumer, and removes each of its parts, too."""
         del self.durables[subscription_key(durable.client_id, durable.name)]
+        self.users.remove(durable.client_id, durable.user)
         self.memory.add(Kind.STATE, -_bytes_of_durable(durable))
         names = self._durable_names[durable.client_id]
         del names[durable.name]

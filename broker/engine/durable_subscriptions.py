@@ -12,7 +12,7 @@ from tandemmq.broker.core.delivery import Subscription
 from tandemmq.broker.core.memory import PART_BYTES, Kind
 from tandemmq.broker.core.slices import Pace, Work, begin
 from tandemmq.broker.core.topics.durables import DurableSubscriber
-from tandemmq.broker.core.topics.shared import Holding, SharedSubscriber
+from tandemmq.broker.core.topics.shared import SharedSubscriber
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.id_owners import may_use
@@ -47,12 +47,43 @@ class DurableSubscriptions(Part):
     def __init__(self, shared: Shared, dispatcher: Dispatcher) -> None:
         super().__init__(shared)
         self._dispatcher = dispatcher
+        self._used: dict[Subscription, DurableSubscriber] = {}  # those that are not shared
+        self._ending: set[str] = set()  # keys of durable subscriptions that are being deleted
         shared.destinations.on_topic = self._join
+
+    def get(self, client_id: str, name: str) -> DurableSubscriber | None:
+        """Return the durable subscription of that client id and name; None: there is none. ClientError if the client id
+        is made so that the key is that of a shared one."""
+        durable = self._destinations.durables.get(subscription_key(client_id, name))
+        # prove: shared-ones-are-no-clients "isinstance(durable, SharedSubscriber)" -> "False"
+        if isinstance(durable, SharedSubscriber):
+            raise refusal(f"Client id {client_id!r} is the broker's own", kind=ErrorKind.CLIENT_ID)
+        return durable
+
+    def is_ending(self, client_id: str, name: str) -> bool:
+        """Return whether a durable subscription of that client id and name is being deleted."""
+        return subscription_key(client_id, name) in self._ending
+
+    def settled(self, client: Client, name: str) -> Work[DurableSubscriber | None]:
+        """Wait until the former consumer of the client's durable subscription has left, and until its deletion is
+        complete, if any. Then return it, as ``get``. ClientError if the client leaves first."""
+        client_id = client.client_id()
+        while True:
+            durable = self.get(client_id, name)
+            # prove: a-former-consumer-leaves-first "durable.is_leaving" -> "False"
+            is_left = durable is None or not durable.is_leaving
+            # prove: a-deletion-ends-first "self.is_ending(client_id, name)" -> "False"
+            if is_left and not self.is_ending(client_id, name):
+                return durable
+            if not client.is_open:
+                raise refusal(f"Durable subscription {name} of client {client_id} is in use", kind=ErrorKind.STATE)
+            yield
 
     def of(
         self, client: Client, command: Subscribe, name: str, parts: tuple[Destination, ...]
     ) -> Work[DurableSubscriber]:
-        """Return the durable subscription that the client requests: the present one, or a new one."""
+        """Return the durable subscription that the client requests: the present one, which may have a consumer, or a
+        new one."""
         names.check_length("the name of a durable subscription", name)
         for topic in parts:
             if topic.kind is not DestinationKind.TOPIC:
@@ -60,10 +91,11 @@ class DurableSubscriptions(Part):
         destination = Destination(DestinationKind.TOPIC, ",".join(topic.name for topic in parts))
         names.check_length("the name of several topics", destination.name)
         client_id = client.client_id()
-        self._check_holds_no_share(client_id, name)
         asked = DurableSubscriber(client_id, name, destination, command.selector, command.no_local)
-        key = subscription_key(client_id, name)
-        durable = self._destinations.durables.get(key)
+        more = 1
+        present: DurableSubscriber | None = None
+        durable = yield from self.settled(client, name)
+        self._check_holds_no_share(client_id, name)
         if durable is not None:
             self.check_is_its(client, durable)
             if durable.no_local is None:
@@ -71,17 +103,17 @@ class DurableSubscriptions(Part):
             if durable.terms == asked.terms:
                 return durable
             # JMS requires a new subscription under the same name.
-            durable.check_unused()
+            missing = yield from self.missing(asked, Pace())
+            present = yield from self.settled(client, name)
+            if present is not None and present is not durable:
+                raise refusal(f"Durable subscription {name} of client {client_id} was replaced", kind=ErrorKind.STATE)
+            durable.check_unused()  # prove: a-used-one-is-not-replaced "durable.check_unused()" -> "pass"
+            more = max(1, len(missing) - len(durable.parts))
+        # Before the old one is deleted: a client that is refused keeps it.
         self.check_may_make(client)
-        if durable is None:
-            self.check_room(asked, 1)
-        else:
-            # Before the old subscription is deleted: a client that is refused keeps it.
-            missing = yield from self._missing(asked, Pace())
-            self.check_room(asked, max(1, len(missing) - len(durable.parts)))
-            durable.check_unused()
-            if self._destinations.durables.get(key) is durable:  # an operator may have used or deleted it meanwhile
-                yield from self.delete(durable, None)
+        self.check_room(asked, more)
+        if present is not None:
+            yield from self.delete(present, None)
         self._destinations.add_durable(asked)
         return asked
 
@@ -92,13 +124,16 @@ class DurableSubscriptions(Part):
         client: Client,
         command: Subscribe,
         may_read: Callable[[Destination], bool],
-        holding: Holding | None = None,
+        hold: Callable[[Callback], None] | None = None,
     ) -> Work[None]:
         """Deliver the present and future messages of ``durable`` to ``subscription``. The receipt is sent when the
-        store has the parts, and the new ``holding``."""
+        store has the parts, and the record that ``hold``, if any, appends."""
         pace = Pace()
         known: list[DurableSubscription] = []
         for part in list(durable.parts.values()):
+            # prove: what-was-taken-over-reserves-nothing "subscription.is_open" -> "True"
+            if not (part.is_shared or subscription.is_open):
+                return  # a newer connection took its place
             if may_read(part.destination):
                 part.reserve(subscription)
                 known.append(part)
@@ -106,13 +141,15 @@ class DurableSubscriptions(Part):
                     command.held[part.destination.name] = part.count
             if pace.is_full():
                 yield
-        missing = yield from self._missing(durable, pace)
+        missing = yield from self.missing(durable, pace)
         self.check_room(durable, len(missing))
         count = len(missing) + 1  # one for this work itself
         stored = _Stored(client, command.receipt, count, subscription, known)
-        if holding is not None:
+        if hold is not None:
             stored.count += 1
-            self._hold(holding, Callback(client, lambda _: self._is_stored(stored, durable)))
+            hold(Callback(client, lambda _: self._is_stored(stored, durable)))
+        if not subscription.is_open:
+            return
         if durable.is_of_pattern and not (durable.parts or missing) and durable.record is None:
             stored.count += 1
             durable.record = self._store.subscription(durable.client_id, durable.name, names.PATTERNS)
@@ -144,10 +181,14 @@ class DurableSubscriptions(Part):
             )
 
     def end_empty(self, durable: DurableSubscriber) -> Work[None]:
-        """Delete a durable subscription that was refused, unless it was there before and has parts or a record."""
-        is_there = self._destinations.durables.get(subscription_key(durable.client_id, durable.name)) is durable
-        if is_there and not durable.parts and durable.record is None:
+        """Delete a durable subscription that was refused, unless it was there before and has parts or a record, or has
+        another consumer by now."""
+        is_empty = not durable.parts and durable.record is None and durable.consumer is None
+        if is_empty and self._is_there(durable):
             yield from self.delete(durable, None)
+
+    def _is_there(self, durable: DurableSubscriber) -> bool:
+        return self._destinations.durables.get(subscription_key(durable.client_id, durable.name)) is durable
 
     def _is_stored(self, stored: _Stored, durable: DurableSubscriber, part: DurableSubscription | None = None) -> None:
         """Count a record that the store has; deliver everything once it has all of them."""
@@ -173,7 +214,7 @@ class DurableSubscriptions(Part):
             if pace.is_full(2 + part.dispatched - dispatched):
                 yield
 
-    def _missing(self, durable: DurableSubscriber, pace: Pace) -> Work[list[Destination]]:
+    def missing(self, durable: DurableSubscriber, pace: Pace) -> Work[list[Destination]]:
         """Return the present topics for which ``durable`` needs a part and has none."""
         missing = dict.fromkeys(durable.missing)
         if durable.is_of_pattern:
@@ -204,20 +245,13 @@ class DurableSubscriptions(Part):
             opening = Callback(waiting.client, lambda _: self._is_stored(waiting, durable, part))
         self._append(AddSubscription(owner, _record(durable, topic, is_retroactive=is_retroactive), opening))
 
-    def _hold(self, holding: Holding, stored: Callback) -> None:
-        share = names.MQTT_SHARES._replace(name=holding.share)
-        record = encode_subscription(names.MQTT_SHARES, holding.client_id, holding.name, subscribed=share)
-        self._append(AddSubscription(holding.owner, with_user_hint(record, holding.user), stored))
-
     def check_may_make(self, client: Client) -> None:
         """Raise ClientError if the client id is another user's, so that no operator becomes an owner beside that user.
-        A client that shares its client id may have had it before that user."""
-        durables = self._destinations.durables
-        client_id, user = client.client_id(), client.principal
-        kept: list[DurableSubscriber | Holding] = [*self._destinations.holdings.of(client_id)]
-        kept += [durables[subscription_key(client_id, each)] for each in self._destinations.durable_names(client_id)]
-        # prove: a-client-id-has-one-owner "client.shares_id" -> "False"
-        is_anothers = client.shares_id and any(each.user not in (None, user.name) for each in kept)
+        The client may have been connected with it before it was that user's."""
+        user = client.principal
+        users = self._destinations.users.of(client.client_id())
+        # prove: a-client-id-has-one-owner "user.is_proved" -> "False"
+        is_anothers = user.is_proved and not user.may_everything and bool(users) and user.name not in users
         if client.is_guest or is_anothers:  # prove: a-guest-makes-no-durable "client.is_guest" -> "False"
             raise refusal(
                 f"Client id {client.id!r} belongs to another user",
@@ -232,6 +266,22 @@ class DurableSubscriptions(Part):
                 "End it before you use its name for another one.",
                 ErrorKind.STATE,
             )
+
+    def reserve(
+        self, durable: DurableSubscriber, subscription: Subscription, may_read: Callable[[Destination], bool]
+    ) -> None:
+        """Make ``subscription`` the one consumer of ``durable``, until ``left``. ClientError if it has one."""
+        durable.reserve(subscription, may_read)
+        self._used[subscription] = durable
+
+    def left(self, subscription: Subscription) -> None:
+        """Remove an ended subscription from its durable one, if any. Call it once the queues have its messages
+        again."""
+        durable = self._used.pop(subscription, None)
+        if durable is not None:
+            durable.left(subscription)
+            if self._is_there(durable):
+                self.claim(durable)  # its backlog may have been taken by now
 
     def claim(self, durable: DurableSubscriber) -> None:
         """Record the user in the store for parts from before users were recorded. Only for parts that hold nothing:
@@ -271,6 +321,16 @@ class DurableSubscriptions(Part):
             )
 
     def delete(self, durable: DurableSubscriber, waiting: ReceiptDue | None) -> Work[None]:
+        """Delete a durable subscription without a consumer, here and in the store. ``waiting`` gets its receipt when
+        the store has deleted it."""
+        key = subscription_key(durable.client_id, durable.name)
+        self._ending.add(key)
+        try:
+            yield from self._delete(durable, waiting)
+        finally:
+            self._ending.discard(key)
+
+    def _delete(self, durable: DurableSubscriber, waiting: ReceiptDue | None) -> Work[None]:
         self._destinations.remove_durable(durable)
         parts = list(durable.parts.values())
         if durable.record is not None:

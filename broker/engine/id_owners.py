@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from tandemmq.broker.core.access import Operation, PrivateAccess, is_admin
@@ -46,15 +46,14 @@ class ClientIds(Part):
             self._check_name(principal, client_id)
         if self.is_owner(principal, client_id, session_user):
             return False
-        durables, users = self._durables(client_id), self._users(client_id)
-        if session_user is None and not users:
+        if session_user is None and not self._users(client_id):
             return False
         # An MQTT client has its session under its client id.
         # prove: a-guest-has-no-session "not has_session" -> "True"
         may_come = not principal.is_proved or not has_session
         has_more = session_user is not None or any(each.user for each in self._destinations.holdings.of(client_id))
         # prove: a-client-id-is-its-owners "self._may_use" -> "True or self._may_use"
-        if not (may_come and self._may_use(principal, durables, has_more=has_more)):
+        if not (may_come and self._may_use(principal, client_id, has_more=has_more)):
             raise ClientError(
                 f"Client id {client_id!r} belongs to another user",
                 "That user has a durable subscription or an MQTT session under this client id.",
@@ -66,22 +65,21 @@ class ClientIds(Part):
         """Return whether ``principal`` has state under that client id."""
         return session_user == principal.name or principal.name in self._users(client_id)
 
-    def _users(self, client_id: str) -> set[str]:
+    def _users(self, client_id: str) -> Collection[str]:
         """Return the users who have durable or shared subscriptions under that client id."""
-        users = {each.user for each in self._durables(client_id)}
-        users |= {each.user for each in self._destinations.holdings.of(client_id)}
-        return {each for each in users if each is not None}
+        return self._destinations.users.of(client_id)
 
-    def _may_use(self, principal: Principal, durables: list[DurableSubscriber], *, has_more: bool) -> bool:
+    def _may_use(self, principal: Principal, client_id: str, *, has_more: bool) -> bool:
         """Return whether a user who owns nothing there may use the client id, as an admin of all its state.
         ``has_more``: that is more than durable subscriptions."""
         may_more = not has_more or _has_right(self._access, principal, is_admin(self._access, principal))
-        return may_more and all(may_use(self._access, principal, each) for each in durables)
-
-    def _durables(self, client_id: str) -> list[DurableSubscriber]:
+        if not may_more:
+            return False
         durables = self._destinations.durables
-        names = self._destinations.durable_names(client_id)
-        return [durables[subscription_key(client_id, name)] for name in names]
+        for name in self._destinations.durable_names(client_id):
+            if not may_use(self._access, principal, durables[subscription_key(client_id, name)]):
+                return False
+        return True
 
     def _check_name(self, principal: Principal, client_id: str) -> None:
         """Check that the client id begins with the name of its user, unless a client library made it."""

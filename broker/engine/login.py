@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
@@ -41,6 +42,9 @@ class Login(Part):
         self._owners = ClientIds(shared)
         self._of_user: dict[str, set[Client]] = {}  # where ``user_connections_max`` is set
         self._client_ids: dict[str, Client] = {}
+        # Users whose connections share a client id, with the number of these connections, without guests. None: users
+        # who are not proved.
+        self._sharers: dict[str, Counter[str | None]] = {}
         self._connection_ids: dict[str, Client] = {}
         self._connection_owners = ConnectionIds(shared.store.connections())
 
@@ -138,6 +142,9 @@ class Login(Part):
                     has_session=command.state is not None,
                     is_assigned=command.is_client_id_assigned,
                 )
+                sharers = self._sharers.get(command.client_id, ())
+                # prove: a-shared-client-id-is-in-use ", sharers" -> ", ()"
+                self._check_unused(client, command.client_id, principal, session_user, sharers)
             other = self._client_ids.get(command.client_id)
             if other is not None and self._gives_way(other, principal, session_user, client, command):
                 self._take_over(other, principal, client)
@@ -203,9 +210,35 @@ class Login(Part):
         if not principal.may_everything:
             # prove: a-shared-client-id-is-its-owners "self._owners.check(principal, client_id, session_user)" -> "0"
             client.is_guest = self._owners.check(principal, client_id, session_user)
+            other = self._client_ids.get(client_id)
+            if other is not None and other.is_open and not (other.is_stand_in or other.is_guest):
+                # prove: a-client-id-in-use-is-not-shared "[other.principal.owner]" -> "[]"
+                self._check_unused(client, client_id, principal, session_user, [other.principal.owner])
         client.id = client_id
         client.shares_id = True
+        if not client.is_guest:
+            self._sharers.setdefault(client_id, Counter())[principal.owner] += 1
         client.send_receipt(command.receipt)
+
+    def _check_unused(
+        self,
+        client: Client,
+        client_id: str,
+        principal: Principal,
+        session_user: str | None,
+        users: Iterable[str | None],
+    ) -> None:
+        """Raise ClientError if one of ``users``, who are connected with a client id and are no guests, is not
+        ``principal``. An owner of the client id may have it nevertheless: the others can make no state under it. So may
+        a guest, who makes none."""
+        if client.is_guest or self._owners.is_owner(principal, client_id, session_user):
+            return
+        if any(each != principal.owner for each in users):
+            raise ClientError(
+                f"Client id {client_id!r} is connected already",
+                "A client id belongs to one user at a time.",
+                kind=ErrorKind.CLIENT_ID,
+            )
 
     def _gives_way(
         self, other: Client, principal: Principal, session_user: str | None, client: Client, command: Connect
@@ -265,8 +298,16 @@ class Login(Part):
     # ---- the end
 
     def left(self, client: Client) -> None:
-        """Stop counting the connection of a client that leaves for its user."""
+        """Stop counting the connection of a client that leaves: for its user, and for its client id if it shares
+        that."""
         owner = client.principal.owner
+        if client.shares_id and client.id is not None and not client.is_guest:
+            sharers = self._sharers[client.id]
+            sharers[owner] -= 1
+            if not sharers[owner]:
+                del sharers[owner]
+            if not sharers:
+                del self._sharers[client.id]
         if owner is not None and owner in self._of_user:
             self._of_user[owner].discard(client)
             if not self._of_user[owner]:
@@ -281,8 +322,10 @@ class Login(Part):
 
 
 def _check_not_reserved(client_id: str) -> None:
-    if client_id == CLIENT_ID:
-        raise ClientError(f"Client id {CLIENT_ID} is the broker's own", kind=ErrorKind.CLIENT_ID)
+    # With a colon it could make the key of a shared subscription (``subscription_key``).
+    # prove: no-client-id-reaches-shared-ones "or client_id" -> "and client_id"
+    if client_id == CLIENT_ID or client_id.startswith(f"{CLIENT_ID}:"):
+        raise ClientError(f"Client id {client_id!r} is the broker's own", kind=ErrorKind.CLIENT_ID)
 
 
 def _address_of(client: Client) -> str:

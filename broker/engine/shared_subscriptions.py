@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import cast
 
 from tandemmq.broker.core import names
-from tandemmq.broker.core.client import Client, ReceiptDue
+from tandemmq.broker.core.client import Client, Connection, ReceiptDue
 from tandemmq.broker.core.commands import ClientError, ErrorKind, FindDurable, Subscribe, refusal
 from tandemmq.broker.core.delivery import Subscription
-from tandemmq.broker.core.slices import Work
+from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.topics import shared
 from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.core.topics.shared import CLIENT_ID, Holding, SharedSubscriber
 from tandemmq.broker.engine.durable_subscriptions import DurableSubscriptions
 from tandemmq.broker.engine.id_owners import administers
 from tandemmq.broker.engine.part import Part, Shared
-from tandemmq.store.operations import RemoveOwner
-from tandemmq.store.records.commands import encode_unsubscribe, subscription_key
+from tandemmq.broker.engine.ports import Callback
+from tandemmq.store.operations import AddSubscription, RemoveOwner
+from tandemmq.store.records.commands import encode_subscription, encode_unsubscribe, subscription_key
+from tandemmq.store.records.hints import with_user_hint
 from tandemmq.store.records.message import Destination, DestinationKind
 
 
@@ -28,7 +32,6 @@ class SharedSubscriptions(Part):
         self._durables = durables
         self._used: dict[Subscription, SharedSubscriber] = {}
         self._are_looked_through = False  # True once those of a former term were checked
-        self._ending: set[str] = set()  # names of shared subscriptions that are being deleted
 
     def name_of(self, client: Client, command: Subscribe, group: str, parts: tuple[Destination, ...]) -> str:
         """Return the name of the shared subscription that the client requests. ClientError if it cannot be one."""
@@ -43,20 +46,41 @@ class SharedSubscriptions(Part):
             raise refusal("A shared subscription takes all messages of its topics", kind=ErrorKind.SELECTOR)
         share = group if command.has_terms else shared.name_of(group, parts[0])
         names.check_length("the name of a shared subscription", share)
-        name = command.durable_name
-        if name is not None:
-            names.check_length("the name of a durable subscription", name)
-            client_id = _holder(client, is_global=command.is_global)
-            holding = self._destinations.holdings.get(client_id, name)
-            if holding is not None:
-                self.check_is_holder(client, holding)
-            is_other = holding is not None and holding.share != share
-            is_plain = not command.is_global and subscription_key(client_id, name) in self._destinations.durables
-            if is_other or is_plain:
-                raise refusal(f"Client {client_id} has another durable subscription {name}", kind=ErrorKind.STATE)
-            if holding is None and not command.is_global:
-                self._durables.check_may_make(client)
+        if command.durable_name is not None:
+            names.check_length("the name of a durable subscription", command.durable_name)
+            self._check_may_hold(client, command, command.durable_name, share)
         return share
+
+    def _check_may_hold(self, client: Client, command: Subscribe, name: str, share: str) -> None:
+        """Raise ClientError if the client may not hold the share under that name."""
+        client_id = _holder(client, is_global=command.is_global)
+        holding = self._destinations.holdings.get(client_id, name)
+        if holding is not None:
+            self.check_is_holder(client, holding)
+        is_other = holding is not None and holding.share != share
+        is_plain = not command.is_global and (
+            self._durables.get(client_id, name) is not None or self._durables.is_ending(client_id, name)
+        )
+        if is_other or is_plain:
+            raise refusal(f"Client {client_id} has another durable subscription {name}", kind=ErrorKind.STATE)
+        if holding is None and not command.is_global:
+            self._durables.check_may_make(client)
+
+    def _check_may_join(self, client: Client, command: Subscribe, share: str, durable: SharedSubscriber | None) -> None:
+        """Raise ClientError if the client may not hold the share, or use it: a share that no client id holds, and that
+        is not global, belongs to the user of its present consumers, which is one."""
+        if command.durable_name is not None:
+            self._check_may_hold(client, command, command.durable_name, share)
+        elif durable is not None and command.has_terms and not command.is_global:
+            present = next(iter(durable.users), None)
+            other: Client | None = None if present is None else cast(Connection, present.outlet).client
+            # prove: a-volatile-share-has-one-user "other.principal.owner != client.principal.owner" -> "False"
+            if other is not None and other.principal.owner != client.principal.owner:
+                raise refusal(
+                    f"Shared subscription {share} is used by another user",
+                    "Consumers of different users can share a global one.",
+                    ErrorKind.SECURITY,
+                )
 
     def join(
         self,
@@ -68,40 +92,66 @@ class SharedSubscriptions(Part):
     ) -> Work[None]:
         """Begin to consume from the shared subscription ``share`` (see ``name_of``), which is created if it is
         missing."""
-        while share in self._ending:
-            yield
+        asked = SharedSubscriber(CLIENT_ID, share, command.destination, command.selector, False)
+        durable = yield from self._present(asked, subscription, client, command)
         if not subscription.is_open:
             return
-        asked = SharedSubscriber(CLIENT_ID, share, command.destination, command.selector, False)
-        durable = self._destinations.durables.get(subscription_key(CLIENT_ID, share))
-        assert durable is None or isinstance(durable, SharedSubscriber), "no client has that id"
-        if command.has_terms and durable is not None and durable.terms != asked.terms:
-            if durable.users:
-                raise refusal(
-                    f"Shared subscription {share} is used with another topic or selector",
-                    "All its consumers have the same.",
-                    ErrorKind.STATE,
-                )
-            yield from self._end(durable)  # JMS requires a new subscription under the same name
-            durable = None
+        # prove: who-joins-is-checked-last "self._check_may_join" -> "0 and self._check_may_join"
+        self._check_may_join(client, command, share, durable)
         if durable is None:
             durable = asked
             self._durables.check_room(durable, 1)
             self._destinations.add_durable(durable)
         durable.users[subscription] = may_read
         self._used[subscription] = durable
-        holding, name = None, command.durable_name
+        holding, hold, name = None, None, command.durable_name
         holder = None if name is None else _holder(client, is_global=command.is_global)
         if name is not None and holder is not None and self._destinations.holdings.get(holder, name) is None:
             owner = self._store.subscription(holder, name, names.MQTT_SHARES)
             holding = Holding(owner, holder, name, share, client.principal.owner)
             self._destinations.holdings.add(holding)
+            hold = partial(self._hold, holding)
         try:
-            yield from self._durables.begin(durable, subscription, client, command, may_read, holding)
+            yield from self._durables.begin(durable, subscription, client, command, may_read, hold)
         except ClientError:
-            if holding is not None:
+            if holding is not None and self._destinations.holdings.get(holding.client_id, holding.name) is holding:
                 self._destinations.holdings.remove(holding)
             raise
+
+    def _present(
+        self, asked: SharedSubscriber, subscription: Subscription, client: Client, command: Subscribe
+    ) -> Work[SharedSubscriber | None]:
+        """Return the shared subscription with the name of ``asked``; None: there is none. One with other terms, which
+        JMS replaces by ``asked``, is deleted first. ClientError if it is used."""
+        while self._durables.is_ending(CLIENT_ID, asked.name):
+            yield
+        durable = self._share(asked.name)
+        if durable is None or not command.has_terms or durable.terms == asked.terms:
+            return durable
+        # Before it is deleted: a client that is refused keeps it.
+        missing = yield from self._durables.missing(asked, Pace())
+        while self._durables.is_ending(CLIENT_ID, asked.name):
+            yield
+        present = self._share(asked.name)
+        if present is None or present.terms == asked.terms or not subscription.is_open:
+            return present
+        if present.users:
+            raise refusal(
+                f"Shared subscription {asked.name} is used with another topic or selector",
+                "All its consumers have the same.",
+                ErrorKind.STATE,
+            )
+        self._check_may_join(client, command, asked.name, present)
+        # prove: a-refused-client-keeps-its-share "self._durables.check_room" -> "0 and self._durables.check_room"
+        self._durables.check_room(asked, max(1, len(missing) - len(present.parts)))
+        yield from self._durables.delete(present, None)
+        return None
+
+    def _hold(self, holding: Holding, stored: Callback) -> None:
+        """Record a new holding in the store."""
+        share = names.MQTT_SHARES._replace(name=holding.share)
+        record = encode_subscription(names.MQTT_SHARES, holding.client_id, holding.name, subscribed=share)
+        self._append(AddSubscription(holding.owner, with_user_hint(record, holding.user), stored))
 
     def find(self, client: Client, name: str, *, is_global: bool) -> DurableSubscriber | Holding:
         """Return the durable subscription that the client names, or its holding of a shared one. ClientError if there
@@ -110,7 +160,7 @@ class SharedSubscriptions(Part):
         holding = self._destinations.holdings.get(client_id, name)
         if holding is not None:
             return holding
-        durable = None if is_global else self._destinations.durables.get(subscription_key(client_id, name))
+        durable = None if is_global else self._durables.get(client_id, name)
         if durable is None:
             raise refusal(
                 f"No durable subscription exists for: {name} of client {client.id}", kind=ErrorKind.DESTINATION
@@ -135,8 +185,12 @@ class SharedSubscriptions(Part):
 
     def share_of(self, holding: Holding) -> SharedSubscriber | None:
         """Return the shared subscription of a holding; None: its first consumer is about to make it."""
-        durable = self._destinations.durables.get(subscription_key(CLIENT_ID, holding.share))
-        return durable if isinstance(durable, SharedSubscriber) else None
+        return self._share(holding.share)
+
+    def _share(self, name: str) -> SharedSubscriber | None:
+        durable = self._destinations.durables.get(subscription_key(CLIENT_ID, name))
+        assert durable is None or isinstance(durable, SharedSubscriber), "no client has that id"
+        return durable
 
     def let_go(self, client: Client, holding: Holding, waiting: ReceiptDue, *, unless_used: bool = False) -> Work[None]:
         """Remove a holding from its share. ClientError if it belongs to another user; with ``unless_used`` also if the
@@ -169,16 +223,9 @@ class SharedSubscriptions(Part):
                 yield from self._end_unused(durable)
 
     def _end_unused(self, durable: SharedSubscriber) -> Work[None]:
-        is_there = self._destinations.durables.get(subscription_key(CLIENT_ID, durable.name)) is durable
+        is_there = self._share(durable.name) is durable
         if is_there and not durable.users and not self._destinations.holdings.is_held(durable.name):
-            yield from self._end(durable)
-
-    def _end(self, durable: SharedSubscriber) -> Work[None]:
-        self._ending.add(durable.name)
-        try:
             yield from self._durables.delete(durable, None)
-        finally:
-            self._ending.discard(durable.name)
 
     def check_is_holder(self, client: Client, holding: Holding) -> None:
         """Raise ClientError if the client is not its user and may not create and delete its topics."""

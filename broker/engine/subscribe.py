@@ -20,6 +20,7 @@ from tandemmq.broker.core.queue.ordering import run_of
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.selector import compile_selector, count_words
 from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.topics.durables import DurableSubscriber
 from tandemmq.broker.core.topics.shared import Holding
 from tandemmq.broker.core.topics.topic import DurableSubscription, TopicSubscription
 from tandemmq.broker.engine.advisories import Advising
@@ -27,7 +28,6 @@ from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.durable_subscriptions import DurableSubscriptions
 from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.shared_subscriptions import SharedSubscriptions
-from tandemmq.store.records.commands import subscription_key
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 _position = attrgetter("position")
@@ -287,8 +287,10 @@ class Subscriber(Part):
         self, client: Client, command: Subscribe, name: str, parts: tuple[Destination, ...]
     ) -> Work[None]:
         self._begin_topics(client, parts)
-        yield from self._take_over(client, name)
         durable = yield from self._durables.of(client, command, name, parts)
+        if (yield from self._take_over(client, durable)):
+            # It may have been replaced meanwhile.
+            durable = yield from self._durables.of(client, command, name, parts)
         prefetch_now = self._prefetch(client, command, parts[0], is_topic=True, is_durable=True)
         subscription = Subscription(
             command.id, client.connection, command.ack, prefetch_now(), no_local=command.no_local
@@ -296,9 +298,9 @@ class Subscriber(Part):
         subscription.prefetch_now = prefetch_now
         subscription.has_extension = self._policies.of(parts[0]).use_prefetch_extension
         may_read = partial(self._may_read, client)
-        durable.reserve(subscription, may_read)
+        self._durables.reserve(durable, subscription, may_read)
         if durable.user is None and not client.is_guest:  # prove: a-guest-claims-nothing " and not client.is_guest"
-            durable.user = client.principal.owner
+            self._destinations.claim(durable, client.principal.owner)
         self._durables.claim(durable)
         _enter(client, command, subscription, parts)
         yield from self._advising.subscribed(client, command, subscription, parts)
@@ -309,28 +311,29 @@ class Subscriber(Part):
             yield from self._durables.end_empty(durable)
             raise
 
-    def _take_over(self, client: Client, name: str) -> Work[None]:
-        """End the consumer of a durable subscription on another connection, if both share their client id."""
-        durable = self._destinations.durables.get(subscription_key(client.client_id(), name))
-        former = None if durable is None else durable.consumer
+    def _take_over(self, client: Client, durable: DurableSubscriber) -> Work[bool]:
+        """End the consumer of a durable subscription on another connection, if both share their client id. Return
+        whether one was ended."""
+        former = durable.consumer
         if former is None:
-            return
+            return False
         other: Client | None = cast(Connection, former.outlet).client
         # prove: only-its-user-takes-a-subscription-over "other.principal.name == client.principal.name" -> "True"
         is_of_its_user = other is not None and other.principal.name == client.principal.name
         if other is None or other is client or not (client.shares_id and other.shares_id and is_of_its_user):
-            return
+            return False
         other.subscriptions.pop(former.id, None)
         left: dict[QueueBase, None] = {}
         yield from self.close(former, left, Pace())
         if other.is_there:
             error = ClientError(
-                f"Durable subscription {name} of client {client.id} has a consumer on a newer connection",
+                f"Durable subscription {durable.name} of client {client.id} has a consumer on a newer connection",
                 "It has one consumer at a time.",
                 kind=ErrorKind.TAKEN_OVER,
             )
             tell(other.connection, other.session.close_consumer, former.id, error)
         yield from self._dispatcher.dispatch_all(left, Pace())
+        return True
 
     def _subscribe_shared(
         self, client: Client, command: Subscribe, group: str, parts: tuple[Destination, ...]
@@ -408,6 +411,8 @@ class Subscriber(Part):
 
     def _end_durable(self, client: Client, command: Unsubscribe, name: str) -> Work[None]:
         receipt = command.receipt
+        if not command.is_global:
+            yield from self._durables.settled(client, name)
         durable = self._shares.find(client, name, is_global=command.is_global)
         if isinstance(durable, Holding):
             waiting = ReceiptDue(client, receipt)
@@ -463,7 +468,6 @@ class Subscriber(Part):
                 yield
         for queue, seen_entries in counted.items():
             suspects.count(queue, seen_entries)
-        parts = [queue for queue in subscription.queues if isinstance(queue, DurableSubscription)]
         for queue in list(subscription.queues):
             entries = came_back.pop(queue, None)
             run = deque() if entries is None else (yield from run_of(entries, _position, pace))
@@ -480,8 +484,7 @@ class Subscriber(Part):
                 if pace.is_full():
                     yield
             yield from subscription.let_go_of_all(pace)  # also messages of topics that are gone
-        if parts:  # its backlog may have been taken by now
-            self._durables.claim(self._destinations.durables[subscription_key(parts[0].client_id, parts[0].name)])
+        self._durables.left(subscription)
         self._advising.unsubscribed(subscription)
         yield from self._shares.left(subscription)
 

@@ -109,9 +109,10 @@ class Listings:
         if membership is not None:
             client_id, name = membership.client_id, membership.name
         is_global = membership is not None and client_id == CLIENT_ID
+        has_terms = membership is not None  # JMS keeps such a subscription while it has consumers; MQTT does not
         async with operator_client(engine, call.caller) as operator:
             await operator.enter(Connect(None if is_global else client_id))
-            await operator.do(Unsubscribe(None, durable_name=name, is_global=is_global, unless_used=True))
+            await operator.do(Unsubscribe(None, durable_name=name, is_global=is_global, unless_used=has_terms))
         return {}
 
     async def _consumers(self, call: Call) -> Answer:

@@ -10,7 +10,8 @@ pattern.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from tandemmq.broker.core import names
@@ -34,7 +35,8 @@ class DurableSubscriber:
     no_local: bool | None
     parts: dict[Destination, DurableSubscription] = field(default_factory=dict, init=False)
     record: int | None = field(default=None, init=False)
-    user: str | None = field(default=None, init=False)  # its user; None: no user has claimed it yet
+    # Its user; None: no user has claimed it yet. Only ``Destinations.claim`` sets it.
+    user: str | None = field(default=None, init=False)
     unclaimed: set[Destination] = field(default_factory=set, init=False)  # topics whose records lack the user
     _consumer: Subscription | None = field(default=None, init=False)
     _may_read: Callable[[Destination], bool] = field(init=False)
@@ -62,6 +64,16 @@ class DurableSubscriber:
     def consumer(self) -> Subscription | None:
         """Consumer that takes its messages now; one at a time."""
         return self._consumer if self._consumer is not None and self._consumer.is_open else None
+
+    @property
+    def is_leaving(self) -> bool:
+        """True while its former consumer, which is closed, still has messages or parts of it."""
+        return self._consumer is not None and not self._consumer.is_open
+
+    def left(self, subscription: Subscription) -> None:
+        """Forget a consumer whose messages and parts are released."""
+        if self._consumer is subscription:
+            self._consumer = None
 
     def reserve(self, subscription: Subscription, may_read: Callable[[Destination], bool]) -> None:
         """Make ``subscription`` the one consumer; ``may_read`` tests which topics are open to it. ClientError when
@@ -103,6 +115,33 @@ class DurableSubscriber:
     def is_of_pattern(self) -> bool:
         """True if topics that begin later may belong to it."""
         return bool(self._patterns)
+
+
+class UsersOfClientIds:
+    """Users of the durable subscriptions and holdings (broker.core.topics.shared) of each client id, counted."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[str, Counter[str]] = {}
+
+    def of(self, client_id: str) -> Collection[str]:
+        """Return the users who have durable subscriptions or holdings under that client id."""
+        return self._counts.get(client_id, {}).keys()
+
+    def add(self, client_id: str, user: str | None) -> None:
+        if user is not None:
+            self._counts.setdefault(client_id, Counter())[user] += 1
+
+    def remove(self, client_id: str, user: str | None) -> None:
+        if user is None:
+            return
+        counts = self._counts[client_id]
+        counts[user] -= 1
+        if not counts[user]:
+            del counts[user]
+        if not counts:
+            del self._counts[client_id]
 
 
 def _topics(subscribed: Destination) -> tuple[Destination, ...]:

@@ -10,17 +10,17 @@ first topic's, and removed before the last one's: so topics without a holder are
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
 from tandemmq.broker.core.delivery import Subscription
-from tandemmq.broker.core.topics.durables import DurableSubscriber
+from tandemmq.broker.core.topics.durables import DurableSubscriber, UsersOfClientIds
 from tandemmq.broker.core.topics.topic import DurableSubscription
 from tandemmq.store.records.message import Destination
 
-#: Client id of these durable subscriptions in the store. No client may use it.
+#: Client id of these durable subscriptions in the store. No client may use it, or one that begins with it and a colon:
+#: such a client id and a name could make the same key (``subscription_key``).
 CLIENT_ID: Final = "$share"
 #: Begins the name of a share that has terms of its own. No group of MQTT has this character (MQTT-4.8.2-2).
 OWN_TERMS: Final = "#"
@@ -75,13 +75,14 @@ class Holding:
 
 
 class Holdings:
-    """Index of all holdings, by client id and name."""
+    """Index of all holdings, by client id and name. Their users count in ``users``."""
 
-    __slots__ = ("_by_client_id", "_counts")
+    __slots__ = ("_by_client_id", "_of_share", "_users")
 
-    def __init__(self) -> None:
+    def __init__(self, users: UsersOfClientIds) -> None:
+        self._users = users
         self._by_client_id: dict[str, dict[str, Holding]] = {}
-        self._counts: Counter[str] = Counter()
+        self._of_share: dict[str, dict[Holding, None]] = {}
 
     def of(self, client_id: str) -> Collection[Holding]:
         """Return the holdings of a client id."""
@@ -89,26 +90,27 @@ class Holdings:
 
     def only_of(self, share: str) -> Holding | None:
         """Return the one holding of a share; None: it has none, or several."""
-        if self._counts[share] != 1:
-            return None
-        every = (each for of_client in self._by_client_id.values() for each in of_client.values())
-        return next(each for each in every if each.share == share)
+        holdings = self._of_share.get(share, {})
+        return next(iter(holdings)) if len(holdings) == 1 else None
 
     def get(self, client_id: str, name: str) -> Holding | None:
         return self._by_client_id.get(client_id, {}).get(name)
 
     def add(self, holding: Holding) -> None:
         self._by_client_id.setdefault(holding.client_id, {})[holding.name] = holding
-        self._counts[holding.share] += 1
+        self._of_share.setdefault(holding.share, {})[holding] = None
+        self._users.add(holding.client_id, holding.user)
 
     def remove(self, holding: Holding) -> None:
         of_client = self._by_client_id[holding.client_id]
         del of_client[holding.name]
         if not of_client:
             del self._by_client_id[holding.client_id]
-        self._counts[holding.share] -= 1
-        if not self._counts[holding.share]:
-            del self._counts[holding.share]
+        of_share = self._of_share[holding.share]
+        del of_share[holding]
+        if not of_share:
+            del self._of_share[holding.share]
+        self._users.remove(holding.client_id, holding.user)
 
     def is_held(self, share: str) -> bool:
-        return share in self._counts
+        return share in self._of_share

@@ -275,6 +275,9 @@ class DurableSubscription(Queue):
         if selector is None or selector.is_cheap:
             return selector is None or selector.matches(message)
         subscription = self.subscription
+        if subscription is None and self.consumers:
+            # One of those that share it; all of them have this selector.
+            subscription = self.consumers[0]  # prove: shared-selectors-are-charged "self.consumers[0]" -> "None"
         return takes(selector, message, None if subscription is None else subscription.outlet.holder)
 
     def sift(self, page: Page) -> Work[list[Entry]]:

@@ -215,11 +215,11 @@ BROKEN = {
     ),
     "elections take their time": of_set(replaced(state, "WAIT", 4.0), "no node is elected", 119, ("kill",)),
     "files that were given up stay": of_set(
-        replaced(Follower, "remove_given_up", lambda self: None), "was taken out", 2, ("kill", "handover")
+        replaced(Follower, "remove_given_up", lambda self: None), "were consumed", 2, ("kill", "handover")
     ),
     "two changes of voters at a time": of_set(
         replaced(Term, "is_settled", property(lambda self: self._next is None and self._said is self.header)),
-        "before the one before",
+        "before the previous one",
         1,
         ("disk-lost",),
     ),

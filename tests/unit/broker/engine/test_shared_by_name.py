@@ -9,7 +9,7 @@ import pytest
 from tandemmq.broker.core.commands import ErrorKind, FindDurable, FoundDurable
 from tandemmq.broker.core.names import MQTT_SHARES
 from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.broker.core.topics.shared import CLIENT_ID
+from tandemmq.broker.core.topics.shared import CLIENT_ID, Holding
 from tandemmq.store.records.message import Destination, DestinationKind
 from tests.unit.broker.engine.conftest import PRICES
 from tests.unit.broker.engine.test_shared_subscriptions import records, send, shares
@@ -65,6 +65,19 @@ def test_other_terms_begin_an_unused_one_anew(harness: Any, other: dict[str, Any
     assert (client.bodies, kinds(client)) == (["b"], [])
     client.unsubscribe("t", durable_name="d").turn()
     assert records(harness) == []
+
+
+def test_one_that_may_not_begin_again_still_exists(harness: Any) -> None:
+    # proves: a-refused-client-keeps-its-share
+    client = join(harness.client("me")).unsubscribe("s").turn()
+    send(harness, "a")
+    memory = harness.engine.memory
+    limit, memory.limit = memory.limit, 1
+    join(client, selector="n = 1")
+    assert kinds(client) == [ErrorKind.RESOURCE]
+    memory.limit = limit
+    join(client)
+    assert client.bodies == ["a"]
 
 
 def test_it_keeps_its_terms_over_a_failover(harness: Any) -> None:
@@ -158,6 +171,9 @@ def test_one_membership_is_found_by_its_share(harness: Any) -> None:
     assert (found.client_id, found.name) == ("me", "d")
     assert harness.engine.inventory.membership("me", "d") is None
     assert harness.engine.inventory.membership(CLIENT_ID, "#d/me/other") is None
+    reads = harness.count_reads(Holding, "share")
+    assert harness.engine.inventory.membership(CLIENT_ID, SHARE) is found
+    assert not reads.count, "no holding is examined"
     for client_id in ("one", "two"):
         harness.client(client_id).subscribe("s", PRICES, share=SHARE, has_terms=True, durable_name="e").turn()
     assert harness.engine.inventory.membership(CLIENT_ID, SHARE) is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.commands import AckMode, Connect, ErrorKind, ShareClientId
+from tandemmq.broker.core.commands import AckMode, Connect, ErrorKind, FindDurable, ShareClientId
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.topics.shared import CLIENT_ID
 from tests.unit.broker.engine.conftest import PRICES, Client
@@ -75,6 +75,19 @@ def test_an_operator_takes_no_subscription_over(secured: Harness) -> None:
     assert (kinds(root), list(alice.client.subscriptions)) == ([ErrorKind.STATE], ["s"])
 
 
+def test_other_terms_take_no_subscription_over(secured: Harness) -> None:
+    # proves: a-used-one-is-not-replaced
+    one, two = sharing(secured, "alice"), sharing(secured, "alice")
+    subscribe(one)
+    secured.user("root", None).send("a", PRICES)
+    secured.turn()
+    two.subscribe("s", PRICES, durable_name="d", selector="n = 1").turn()
+    assert (kinds(two), list(two.client.subscriptions)) == ([ErrorKind.STATE], [])
+    one.unsubscribe("s").turn()
+    subscribe(one)
+    assert (kinds(one), one.bodies) == ([], ["a", "a"])
+
+
 @pytest.mark.parametrize("state", ["a durable subscription", "a shared one", "a session"])
 def test_another_users_client_id_is_not_shared(secured: Harness, state: str) -> None:
     # proves: a-shared-client-id-is-its-owners
@@ -99,6 +112,79 @@ def test_a_client_id_that_was_free_gets_one_owner(secured: Harness, share: str |
     alice.subscribe("s", PRICES, share=share, has_terms=True, durable_name="d").turn()
     subscribe(mallory, "e")
     assert (kinds(alice), kinds(mallory)) == ([], [ErrorKind.SECURITY])
+
+
+def test_an_id_that_was_free_is_not_used_beside_its_owner(secured: Harness) -> None:
+    mallory = secured.come("mallory")
+    mallory.session.survives_errors = True
+    secured.sessions.users["till"] = "alice"
+    alice = sharing(secured, "alice")
+    subscribe(alice)
+    subscribe(mallory, "e")
+    assert (kinds(alice), kinds(mallory)) == ([], [ErrorKind.SECURITY])
+
+
+def test_a_client_id_that_another_user_is_connected_with_is_not_shared(secured: Harness) -> None:
+    # proves: a-client-id-in-use-is-not-shared
+    alice = secured.come("alice")
+    mallory = sharing(secured, "mallory")
+    assert kinds(mallory) == [ErrorKind.CLIENT_ID]
+    assert kinds(sharing(secured, "alice")) == []
+    subscribe(alice)
+    assert kinds(alice) == []
+    alice.vanish()
+    secured.turn()
+    assert secured.come("alice").is_connected
+
+
+def test_a_client_id_that_another_user_shares_is_not_connected(secured: Harness) -> None:
+    # proves: a-shared-client-id-is-in-use
+    ones = [sharing(secured, "alice") for _ in range(2)]
+    for each in ones:
+        assert [one.kind for one in secured.come("mallory").session.errors] == [ErrorKind.CLIENT_ID]
+        each.vanish()
+        secured.turn()
+    assert secured.come("mallory").is_connected
+
+
+def test_its_owner_shares_a_client_id_that_an_operator_is_connected_with(secured: Harness) -> None:
+    durable(secured)
+    root = secured.come("root")
+    alice = sharing(secured, "alice")
+    subscribe(alice)
+    assert (root.is_connected, kinds(alice), alice.receipts[-1]) == (True, [], "begun")
+
+
+def test_users_of_one_client_id_do_not_share_a_volatile_subscription(secured: Harness) -> None:
+    # proves: a-volatile-share-has-one-user
+    def join(client: Any, id: str = "s", share: str = "#volatile/till/s", **options: Any) -> Any:
+        return client.subscribe(id, PRICES, share=share, has_terms=True, **options).turn()
+
+    alice, mallory = sharing(secured, "alice"), sharing(secured, "mallory")
+    join(alice)
+    join(mallory)
+    assert kinds(mallory) == [ErrorKind.SECURITY]
+    join(sharing(secured, "alice"))
+    for client in (alice, mallory):
+        join(client, "g", "#volatile//s", is_global=True)
+    assert (kinds(alice), list(mallory.client.subscriptions)) == ([], ["g"])
+
+
+def test_no_client_id_makes_the_key_of_a_shared_subscription(secured: Harness) -> None:
+    # proves: no-client-id-reaches-shared-ones, shared-ones-are-no-clients
+    share, id = "#durable/app:1/s", f"{CLIENT_ID}:#durable/app"
+    alice = sharing(secured, "alice", "app:1")
+    alice.subscribe("s", PRICES, share=share, has_terms=True, durable_name="s").turn().vanish()
+    mallory = secured.user("mallory", None, client_id=id)
+    assert [each.kind for each in mallory.session.errors] == [ErrorKind.CLIENT_ID]
+    mallory = sharing(secured, "mallory", id)
+    assert (kinds(mallory), mallory.client.id) == ([ErrorKind.CLIENT_ID], None)
+    mallory.client.id = id  # as if it were not refused
+    mallory.unsubscribe(None, durable_name="1/s").turn()
+    mallory.handle(FindDurable("1/s", False, "found")).turn()
+    subscribe(mallory, "1/s")
+    assert kinds(mallory) == [ErrorKind.CLIENT_ID] * 4
+    assert [each.name for each in secured.engine.inventory.destinations.durables.values()] == [share]
 
 
 def test_the_brokers_own_client_id_is_not_shared(secured: Harness) -> None:

@@ -194,6 +194,16 @@ def test_many_selectors_over_one_message(harness: Harness, slow: Slow) -> None:
     assert [(each.body, each.subscription) for each in client.session.delivered] == [("1", "59"), ("2", "59")]
 
 
+def test_a_shared_subscription_counts_for_a_consumer_of_it(harness: Harness, slow: Slow) -> None:
+    # proves: shared-selectors-are-charged
+    client = harness.client("me").subscribe("s", PRICES, share="#s", has_terms=True, selector=SLOW).turn()
+    busy, sender = client.holder.busy, harness.client()
+    sender.send("1", PRICES, properties=WANTED).turn()
+    assert client.bodies == ["1"]
+    assert client.holder.busy - busy >= slices.STEP_SECONDS / 2
+    assert sender.holder.busy == pytest.approx(0)
+
+
 def test_durable_subscriptions(harness: Harness, slow: Slow) -> None:
     for number in range(COUNT):
         client = harness.client(f"c{number}").subscribe("d", PRICES, durable_name="d", selector=SLOW)

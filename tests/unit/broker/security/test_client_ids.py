@@ -9,12 +9,15 @@ import pytest
 
 from tandemmq.broker.core.access import OpenAccess
 from tandemmq.broker.core.commands import AckMode, ClientError, Connect, ErrorKind
+from tandemmq.broker.core.destinations import Destinations
 from tandemmq.broker.core.names import MQTT_SESSION
 from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.core.topics.shared import Holdings
 from tandemmq.broker.security.rights import Grant
 from tandemmq.broker.settings.engine import engine_settings
 from tandemmq.config.load import load
 from tandemmq.store.records.message import Destination, DestinationKind
+from tests.support.core.counting import count_calls
 from tests.unit.broker.engine.conftest import PRICES, Client
 from tests.unit.broker.security.conftest import RuledAccess
 from tests.unit.broker.security.test_connection_ids import Everybody, Secured
@@ -195,6 +198,38 @@ def test_the_owner_comes_in_while_the_session_is_read_for_another(harness: Harne
     assert clients["mallory"].is_closed
     assert clients["alice"].is_connected
     assert not clients["alice"].is_closed
+
+
+def test_it_is_free_again_when_its_last_subscription_was_deleted(harness: Harness) -> None:
+    harness.user("root", None, client_id="maker").send("", PRICES)
+    alice = harness.come("alice")
+    for name in ("d", "e"):
+        alice.subscribe(name, PRICES, AckMode.INDIVIDUAL, durable_name=name).turn()
+    alice.subscribe("f", PRICES, share="#s", has_terms=True, durable_name="f").turn()
+    alice.vanish()
+    harness.fail_over()
+    with_sessions(harness)
+    for name in ("d", "e", "f"):
+        assert not harness.come("mallory").is_connected, name
+        alice = harness.come("alice").unsubscribe(None, durable_name=name).turn()
+        alice.vanish()
+        harness.turn()
+    assert harness.come("mallory").is_connected
+
+
+def test_its_other_subscriptions_are_not_examined_for_a_new_one(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.user("root", None, client_id="maker").send("", PRICES)
+    alice = harness.come("alice")
+    alice.subscribe("d", PRICES, AckMode.INDIVIDUAL, durable_name="d").turn()
+    lists = [count_calls(monkeypatch, *each) for each in ((Destinations, "durable_names"), (Holdings, "of"))]
+    alice.subscribe("e", PRICES, AckMode.INDIVIDUAL, durable_name="e", receipt="begun").turn()
+    alice.vanish()
+    harness.turn()
+    assert alice.receipts == ["begun"]
+    assert harness.come("alice").is_connected
+    assert [each.count for each in lists] == [0, 0]
 
 
 def test_a_client_that_hung_up_meanwhile_gets_nothing(harness: Harness) -> None:
