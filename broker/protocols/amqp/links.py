@@ -45,6 +45,7 @@ class Partial:
     once it is whole."""
 
     delivery_id: int
+    delivery_tag: bytes | None
     message_format: int
     is_settled: bool
     is_resumed: bool = False
