@@ -6,7 +6,6 @@ credit of the client -> Grant -> deliver -> frames -> disposition -> Ack, GiveBa
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -218,15 +217,12 @@ class DeliveriesOut:
             state = None
         first = disposition.first
         last = first if disposition.last is None else disposition.last
-        covered = self._covered(first, last)
-        receipt: Waiting | None = None
-        if covered and not disposition.settled:
-            self._endpoint.owe()
-            due = [len(covered), 0]
-            done = partial(self._settled, due, first, last, state)
-            receipt = Waiting(done, partial(self._not_settled, due, done))
-        for run in covered:
+        for run in self._covered(first, last):
             link = run.link
+            receipt: Waiting | None = None
+            if not disposition.settled:
+                self._endpoint.owe()
+                receipt = Waiting(partial(self._holds, run, state), self._refused)
             outcome = link.default_outcome if state is None else state
             commands.append(command_of(link, run.first, run.last, outcome, receipt))
             self._note_seen(run, commands)
@@ -242,14 +238,12 @@ class DeliveriesOut:
             return
         first = disposition.first
         last = first if disposition.last is None else disposition.last
-        covered = self._covered(first, last)
-        for run in covered:
+        for run in self._covered(first, last):
             found = run.link.default_outcome if outcome is None else outcome
             transaction.retire(self, run, found, is_settled=disposition.settled, commands=commands)
             self._note_seen(run, commands)
-        if covered and not disposition.settled:
-            answer = schema.Disposition(role=False, first=first, last=last, state=transaction.state(outcome))
-            endpoint.say(answer)
+            if not disposition.settled:
+                self._say_state(run, transaction.state(outcome), is_settled=False)
 
     def _note_seen(self, run: Run, commands: list[Command]) -> None:
         link = run.link
@@ -297,32 +291,27 @@ class DeliveriesOut:
         self._endpoint.scanned += len(run.ids)
 
     def settle(self, run: Run, state: Any) -> None:
-        """Settle deliveries with the outcome that they have since their transaction was committed."""
-        endpoint = self._endpoint
-        if endpoint.is_ending:
-            return
+        """Settle deliveries with an outcome that holds."""
+        if not self._endpoint.is_ending:
+            self._say_state(run, state, is_settled=True)
+
+    def _say_state(self, run: Run, state: Any, *, is_settled: bool) -> None:
+        """Write the state of deliveries, and of no others: the client may have given those another outcome."""
         first = last = run.ids[0]
         for id in run.ids[1:]:
             if id != (last + 1) & UINT_MAX:
-                endpoint.connection.settle(endpoint.number, first, last, state, is_receiver=False)
+                self._endpoint.say(schema.Disposition(False, first, last, is_settled, state))
                 first = id
             last = id
-        endpoint.connection.settle(endpoint.number, first, last, state, is_receiver=False)
+        self._endpoint.say(schema.Disposition(False, first, last, is_settled, state))
 
-    def _settled(self, due: list[int], first: int, last: int, state: Any) -> None:
-        """Settle deliveries whose outcome the client gave without settling them, when it holds for all of them.
-        ``due``: numbers of receipts that did not come yet, and of those that refused the outcome."""
-        due[0] -= 1
-        if due[0]:
-            return
-        endpoint = self._endpoint
-        if not due[1] and not endpoint.is_ending:
-            endpoint.connection.settle(endpoint.number, first, last, state, is_receiver=False)
-        endpoint.finish(None)
+    def _holds(self, run: Run, state: Any) -> None:
+        """Settle deliveries whose outcome, which the client gave without settling them, holds."""
+        self.settle(run, state)
+        self._endpoint.finish(None)
 
-    def _not_settled(self, due: list[int], done: Callable[[], None], error: ClientError) -> None:
-        due[1] += 1
-        done()
+    def _refused(self, error: ClientError) -> None:
+        self._endpoint.finish(None)
 
 
 def _signed(number: int) -> int:

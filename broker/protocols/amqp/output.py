@@ -71,9 +71,9 @@ class AmqpOutput:
         self._accepted = channel, delivery_id, delivery_id, state
         self.pending_bytes += _RANGE_BYTES
 
-    def settle(self, channel: int, first: int, last: int, state: Any, *, is_receiver: bool) -> None:
-        """Append a disposition that settles. ``is_receiver``: of deliveries that came from the client."""
-        self.say(channel, Disposition(role=is_receiver, first=first, last=last, settled=True, state=state))
+    def settle(self, channel: int, first: int, last: int, state: Any) -> None:
+        """Append a disposition that settles deliveries of the client."""
+        self.say(channel, Disposition(role=True, first=first, last=last, settled=True, state=state))
 
     def _end_range(self) -> None:
         found, self._accepted = self._accepted, None
@@ -82,4 +82,4 @@ class AmqpOutput:
             if found[3] is ACCEPTED:
                 self.write(hot.accepted(found[0], found[1], found[2]))
             else:
-                self.settle(*found, is_receiver=True)
+                self.settle(*found)
