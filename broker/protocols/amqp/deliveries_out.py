@@ -20,8 +20,6 @@ from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Flow
 from tandemmq.broker.protocols.amqp.transactions import Run
 from tandemmq.broker.protocols.amqp.transfers import Frames
 
-# Frames of waiting deliveries that are made in one turn.
-SENT_FRAMES_MAX: Final = 256
 _TRANSACTION: Final = "txn-id"
 
 
@@ -45,13 +43,23 @@ class DeliveriesOut:
         link.unsettled.clear()
         if link.waiting:
             self._endpoint.scanned += len(self._waiting)
-            self._waiting = deque([each for each in self._waiting if each[0] is not link])
+            waiting, self._waiting = self._waiting, deque()
+            connection = self._endpoint.connection
+            for each in waiting:
+                if each[0] is link:
+                    connection.waiting_bytes -= each[2].size
+                else:
+                    self._waiting.append(each)
+            connection.tell_waiting()
 
     def stop(self) -> None:
         """Forget all deliveries that wait for the window."""
-        for link, _, _ in self._waiting:
+        connection = self._endpoint.connection
+        for link, _, frames in self._waiting:
             link.waiting = 0
+            connection.waiting_bytes -= frames.size
         self._waiting.clear()
+        connection.tell_waiting()
 
     # ---- credit
 
@@ -157,6 +165,7 @@ class DeliveriesOut:
             transfer = schema.Transfer(link.own_handle, id, tag_bytes, message_format, link.is_settled)
             link.waiting += 1
             self._waiting.append((link, tag, Frames(transfer, message_pieces)))
+            connection.waiting_bytes += size
             self.send_waiting()
         if tag >= link.granted:
             if link.remaining > 0 and self._room(link) > 0:
@@ -170,12 +179,13 @@ class DeliveriesOut:
         self._endpoint.connection.ask(self._grant(link))
 
     def send_waiting(self) -> None:
-        """Send frames that wait, as many as the window of the client and one turn take."""
+        """Send frames that wait, as many as the window of the client, the output and one turn take."""
         waiting, endpoint = self._waiting, self._endpoint
         connection = endpoint.connection
-        for _ in range(SENT_FRAMES_MAX):
-            if not waiting or endpoint.window <= 0:
-                return
+        while waiting and endpoint.window > 0:
+            if not connection.may_send():
+                connection.go_on(self.send_waiting)
+                break
             link, tag, frames = waiting[0]
             for piece in frames.next(endpoint.number, connection.frame_bytes_max):
                 connection.write(piece)
@@ -184,11 +194,11 @@ class DeliveriesOut:
                 continue
             waiting.popleft()
             link.waiting -= 1
+            connection.waiting_bytes -= frames.size
             self._written(link, tag)
             if link.is_settled and self._is_held(link):
                 connection.ask(self._grant(link))
-        if waiting and endpoint.window > 0:
-            connection.go_on(self.send_waiting)
+        connection.tell_waiting()
 
     def _written(self, link: OutLink, tag: int) -> None:
         """Note that all frames of a delivery were written: from now on it counts for the client, and a presettled one

@@ -25,6 +25,7 @@ class Connected(Protocol):
     message_bytes_max: int
     unsettled_max: int  # deliveries of one link that wait for its client, or for its window
     partial_bytes: int  # of deliveries that are not whole, in all sessions
+    waiting_bytes: int  # of deliveries that wait for the windows of all sessions
     transactions: Transactions
 
     def say(self, channel: int, performative: Composite) -> None: ...
@@ -43,8 +44,14 @@ class Connected(Protocol):
     def ask_for(self, link: OutLink) -> None:
         """Acknowledge what was written to the link, in the next turn."""
 
+    def tell_waiting(self) -> None:
+        """Have the transport count ``waiting_bytes``."""
+
+    def may_send(self) -> bool:
+        """Return whether a frame of a delivery that waits may be written in this turn, and count it."""
+
     def go_on(self, step: Callable[[], None]) -> None:
-        """Have a function called in the next turn."""
+        """Have a function called in the next turn in which the output has room."""
 
 
 class Endpoint:

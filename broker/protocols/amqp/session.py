@@ -65,6 +65,7 @@ from tandemmq.broker.protocols.amqp.outgoing import TakesLong, encode
 from tandemmq.broker.protocols.amqp.output import AmqpOutput
 from tandemmq.broker.protocols.amqp.schema import Error
 from tandemmq.broker.protocols.amqp.transactions import Transactions
+from tandemmq.broker.protocols.output import roomy, uncounted
 from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
 from tandemmq.store.records.message import Message
 from tandemmq.store.records.message_ids import broker_producer
@@ -74,8 +75,9 @@ from tandemmq.store.records.transactions import XaTransactionId
 LINKS_MAX: Final = 4_096
 # Limit of what a client sends before its login, its open, or an end whose channel it uses again, is answered.
 WAITING_BYTES_MAX: Final = 64 * 1024
-# Frames and looked-at deliveries in one turn.
+# Frames, frames of waiting deliveries, and looked-at deliveries in one turn.
 FRAMES_MAX: Final = 256
+SENT_FRAMES_MAX: Final = 256
 SCANNED_MAX: Final = 4_096
 # Memory of a session, and of a link, beside what the engine counts.
 SESSION_BYTES: Final = 2_000
@@ -139,7 +141,8 @@ class AmqpSession(AmqpOutput):
         self._out_links: dict[str, tuple[OutLink, Channel]] = {}
         self._asked: deque[Command] = deque()
         self._written: deque[OutLink] = deque()  # links to which presettled deliveries were written
-        self._going_on: list[Callable[[], None]] = []  # called in the next turn: frames wait
+        self._going_on: deque[Callable[[], None]] = deque()  # called in the next turn: frames wait
+        self._may_send = SENT_FRAMES_MAX  # in this turn
         self._held_bytes = 0  # that the engine counts for sessions and links
         self._last_id = 0
         self._message_id_prefix = f"{broker_producer(connection_id)}:"
@@ -184,9 +187,11 @@ class AmqpSession(AmqpOutput):
             self.has_more = False
             return commands
         self.now = self._clock()
-        going_on, self._going_on = self._going_on, []
-        for step in going_on:
-            step()
+        self._may_send = SENT_FRAMES_MAX
+        for _ in range(len(self._going_on)):
+            if not self._may_send or not self.has_room():
+                break
+            self._going_on.popleft()()
         while self._written and len(commands) < COMMANDS_MAX:
             self._acknowledge_written(commands)
         while self._asked and len(commands) < COMMANDS_MAX:
@@ -209,7 +214,7 @@ class AmqpSession(AmqpOutput):
             commands.append(ProtocolFailure(failure))
             self.end()
         self.has_more = self._is_parsing and (
-            is_stopped or bool(self._asked) or bool(self._written) or bool(self._going_on)
+            is_stopped or bool(self._asked) or bool(self._written) or (bool(self._going_on) and self.has_room())
         )
         return commands
 
@@ -447,8 +452,15 @@ class AmqpSession(AmqpOutput):
     def go_on(self, step: Callable[[], None]) -> None:
         if step not in self._going_on:
             self._going_on.append(step)
-        self.has_more = True
-        self.wake()
+        if self.has_room():
+            self.has_more = True
+            self.wake()
+
+    def may_send(self) -> bool:
+        if not self._may_send or not self.has_room():
+            return False
+        self._may_send -= 1
+        return True
 
     def _acknowledge_written(self, commands: list[Command]) -> None:
         link = self._written.popleft()
@@ -598,3 +610,6 @@ class AmqpSession(AmqpOutput):
         self._asked.clear()
         self._written.clear()
         self._going_on.clear()
+        self.waiting_bytes = 0
+        self.tell_waiting()
+        self.set_output(roomy, uncounted)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.core.commands import AckMode, ClientError, Undeliverable
-from tandemmq.broker.protocols.amqp import deliveries_out, links, schema, termini
+from tandemmq.broker.protocols.amqp import links, schema, termini
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT
 from tandemmq.broker.protocols.amqp.frames import frame_of
@@ -24,6 +24,7 @@ from tandemmq.broker.protocols.amqp.schema import (
     Released,
     Transfer,
 )
+from tandemmq.broker.protocols.amqp.session import SENT_FRAMES_MAX
 from tandemmq.broker.protocols.amqp.types import Described, Symbol, ULong
 from tandemmq.store.records.message import BodyKind, Message
 from tests.support.broker.amqp_wire import bodies, body_of, selector
@@ -215,7 +216,7 @@ def test_frames_of_a_long_message_are_made_in_several_turns(make: Make, writer: 
     wire = make()
     wire.connect(max_frame_size=512)
     wire.begin()
-    body = "x" * 500 * deliveries_out.SENT_FRAMES_MAX
+    body = "x" * 500 * SENT_FRAMES_MAX
     writer.store(body, body_kind=BodyKind.TEXT)
     wire.receiver()
     id = next(iter(wire.client.subscriptions))
@@ -225,7 +226,7 @@ def test_frames_of_a_long_message_are_made_in_several_turns(make: Make, writer: 
     first = 0
     while wire.cutter.next_frame() is not None:
         first += 1
-    assert first == deliveries_out.SENT_FRAMES_MAX
+    assert first == SENT_FRAMES_MAX
     wire.vanish()
     wire = make()
     wire.connect(max_frame_size=512)
@@ -233,7 +234,7 @@ def test_frames_of_a_long_message_are_made_in_several_turns(make: Make, writer: 
     wire.receiver()
     flow = Flow(incoming_window=9_999, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=1)
     heard = wire.say(flow)
-    assert len(heard) > deliveries_out.SENT_FRAMES_MAX
+    assert len(heard) > SENT_FRAMES_MAX
     assert body_of(b"".join(each.payload for each in heard)) == body
 
 
