@@ -17,8 +17,9 @@ from tandemmq.broker.protocols.amqp.hot import TRANSFER_HEAD_BYTES, transfer_hea
 from tandemmq.broker.protocols.amqp.links import GRANTED_MAX, OutLink, Waiting
 from tandemmq.broker.protocols.amqp.outcomes import command_of
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Flow
-from tandemmq.broker.protocols.amqp.transactions import Run
+from tandemmq.broker.protocols.amqp.transactions import Run, Transaction
 from tandemmq.broker.protocols.amqp.transfers import Frames
+from tandemmq.broker.protocols.session import COMMANDS_MAX
 
 _TRANSACTION: Final = "txn-id"
 
@@ -217,43 +218,54 @@ class DeliveriesOut:
         """Carry out the outcome that a client gives for a range of deliveries. Raises AmqpError."""
         if not disposition.role:
             return  # of a client that sends: it has its answer
-        state = disposition.state
-        if isinstance(state, schema.TransactionalState):
-            self._retire(disposition, state, commands)
+        transaction = self._transaction_of(disposition)
+        if _outcome_of(disposition) is None and not disposition.settled:
             return
-        if state is None or isinstance(state, schema.Received):
-            if not disposition.settled:
-                return
-            state = None
-        first = disposition.first
-        last = first if disposition.last is None else disposition.last
-        for run in self._covered(first, last):
-            link = run.link
-            receipt: Waiting | None = None
-            if not disposition.settled:
-                self._endpoint.owe()
-                receipt = Waiting(partial(self._holds, run, state), self._refused)
-            outcome = link.default_outcome if state is None else state
-            commands.append(command_of(link, run.first, run.last, outcome, receipt))
-            self._note_seen(run, commands)
+        first, last = disposition.first, disposition.last
+        if last is None or first == last:  # as below, for the usual case
+            link = self._unsettled.pop(first, None)
+            if link is not None:
+                self._give(disposition, transaction, [Run(link, link.unsettled.pop(first), first)], commands)
+            return
+        self._give_range(disposition, self._ids(first, last), commands)
 
-    def _retire(
-        self, disposition: schema.Disposition, state: schema.TransactionalState, commands: list[Command]
+    def _give_range(self, disposition: schema.Disposition, ids: deque[int], commands: list[Command]) -> None:
+        """Give the first of these deliveries their outcome. The others get it before the next frame of the client.
+        Raises AmqpError if the transaction has ended meanwhile."""
+        transaction = self._transaction_of(disposition)
+        self._give(disposition, transaction, self._take_out(ids), commands)
+        if ids:
+            self._endpoint.connection.put_off(self._endpoint.number, partial(self._give_range, disposition, ids))
+
+    def _transaction_of(self, disposition: schema.Disposition) -> Transaction | None:
+        state = disposition.state
+        if not isinstance(state, schema.TransactionalState):
+            return None
+        return self._endpoint.connection.transactions.find(state.txn_id, Scope.SESSION)
+
+    def _give(
+        self,
+        disposition: schema.Disposition,
+        transaction: Transaction | None,
+        runs: list[Run],
+        commands: list[Command],
     ) -> None:
-        """Give deliveries an outcome in a transaction. Raises AmqpError."""
-        endpoint = self._endpoint
-        transaction = endpoint.connection.transactions.find(state.txn_id, Scope.SESSION)
-        outcome = None if isinstance(state.outcome, schema.Received) else state.outcome
-        if outcome is None and not disposition.settled:
-            return
-        first = disposition.first
-        last = first if disposition.last is None else disposition.last
-        for run in self._covered(first, last):
-            found = run.link.default_outcome if outcome is None else outcome
-            transaction.retire(self, run, found, is_settled=disposition.settled, commands=commands)
+        """Give deliveries their outcome, in a transaction or not."""
+        outcome = _outcome_of(disposition)
+        for run in runs:
+            link = run.link
+            found = link.default_outcome if outcome is None else outcome
+            if transaction is not None:
+                transaction.retire(self, run, found, is_settled=disposition.settled, commands=commands)
+                if not disposition.settled:
+                    self._say_state(run, transaction.state(outcome), is_settled=False)
+            else:
+                receipt: Waiting | None = None
+                if not disposition.settled:
+                    self._endpoint.owe()
+                    receipt = Waiting(partial(self._holds, run, outcome), self._refused)
+                commands.append(command_of(link, run.first, run.last, found, receipt))
             self._note_seen(run, commands)
-            if not disposition.settled:
-                self._say_state(run, transaction.state(outcome), is_settled=False)
 
     def _note_seen(self, run: Run, commands: list[Command]) -> None:
         link = run.link
@@ -261,33 +273,41 @@ class DeliveriesOut:
         if self._is_held(link):
             commands.append(self._grant(link))
 
-    def _covered(self, first: int, last: int) -> list[Run]:
-        """Take out the deliveries with these ids."""
+    def _ids(self, first: int, last: int) -> deque[int]:
+        """Return the ids in this range that deliveries have."""
         unsettled = self._unsettled
-        if first == last:  # as below, for the usual case
-            one = unsettled.pop(first, None)
-            return [] if one is None else [Run(one, one.unsettled.pop(first), first)]
         count = ((last - first) & UINT_MAX) + 1
         if count <= len(unsettled):
-            ids = [(first + each) & UINT_MAX for each in range(count)]
-            ids = [id for id in ids if id in unsettled]
             self._endpoint.scanned += count
-        else:
-            ids = [id for id in unsettled if (id - first) & UINT_MAX < count]
-            self._endpoint.scanned += len(unsettled)
+            ids = [(first + each) & UINT_MAX for each in range(count)]
+            return deque([id for id in ids if id in unsettled])
+        self._endpoint.scanned += len(unsettled)
+        return deque([id for id in unsettled if (id - first) & UINT_MAX < count])
+
+    def _take_out(self, ids: deque[int]) -> list[Run]:
+        """Take out the first deliveries of these, as far as they make no more than COMMANDS_MAX runs."""
+        unsettled = self._unsettled
         found: list[Run] = []
         latest: dict[OutLink, Run] = {}
-        for id in ids:
-            link = unsettled.pop(id)
-            tag = link.unsettled.pop(id)
-            run = latest.get(link)
-            # Between the tags of a run there is no other delivery: the engine may have one that is in a transaction.
-            if run is not None and run.last + 1 == tag:  # prove: amqp-runs-have-no-gaps " and run.last + 1 == tag"
-                run.last = tag
-                run.ids.append(id)
-            else:
-                latest[link] = run = Run(link, tag, id)
-                found.append(run)
+        while ids:
+            id = ids[0]
+            link = unsettled.get(id)
+            if link is not None:  # otherwise its link has ended meanwhile
+                tag = link.unsettled[id]
+                run = latest.get(link)
+                # Between the tags of a run there is no other delivery: the engine may have one that is in a
+                # transaction.
+                if run is not None and run.last + 1 == tag:  # prove: amqp-runs-have-no-gaps " and run.last + 1 == tag"
+                    run.last = tag
+                    run.ids.append(id)
+                elif len(found) == COMMANDS_MAX:
+                    break
+                else:
+                    latest[link] = run = Run(link, tag, id)
+                    found.append(run)
+                del unsettled[id]
+                del link.unsettled[id]
+            ids.popleft()
         return found
 
     def resume(self, run: Run) -> None:
@@ -322,6 +342,13 @@ class DeliveriesOut:
 
     def _refused(self, error: ClientError) -> None:
         self._endpoint.finish(None)
+
+
+def _outcome_of(disposition: schema.Disposition) -> Any:
+    """Return the outcome of a disposition, in a transaction or not. None: it has none."""
+    state = disposition.state
+    outcome = state.outcome if isinstance(state, schema.TransactionalState) else state
+    return None if isinstance(outcome, schema.Received) else outcome
 
 
 def _signed(number: int) -> int:

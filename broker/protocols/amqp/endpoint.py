@@ -50,6 +50,9 @@ class Connected(Protocol):
     def may_send(self) -> bool:
         """Return whether a frame of a delivery that waits may be written in this turn, and count it."""
 
+    def put_off(self, channel: int, step: Callable[[list[Command]], None]) -> None:
+        """Have a function called before the next frame of the client: the rest of the present one."""
+
     def go_on(self, step: Callable[[], None]) -> None:
         """Have a function called in the next turn in which the output has room."""
 

@@ -143,6 +143,8 @@ class AmqpSession(AmqpOutput):
         self._written: deque[OutLink] = deque()  # links to which presettled deliveries were written
         self._going_on: deque[Callable[[], None]] = deque()  # called in the next turn: frames wait
         self._may_send = SENT_FRAMES_MAX  # in this turn
+        # The rest of a frame that is carried out in several turns, with its channel.
+        self._rest: tuple[int, Callable[[list[Command]], None]] | None = None
         self._held_bytes = 0  # that the engine counts for sessions and links
         self._last_id = 0
         self._message_id_prefix = f"{broker_producer(connection_id)}:"
@@ -227,6 +229,9 @@ class AmqpSession(AmqpOutput):
                 return False
             if len(commands) >= COMMANDS_MAX or taken >= RECEIVED_BYTES_MAX or scanned >= SCANNED_MAX:
                 return True
+            if self._rest is not None:
+                scanned += self._take_rest(commands)
+                continue
             if self._state in _HEADERS:
                 header = self._cutter.header()
                 if header is None:
@@ -390,10 +395,28 @@ class AmqpSession(AmqpOutput):
         try:
             channel.handle(performative, payload, commands)
         except AmqpError as error:
-            if error.scope is Scope.CONNECTION:
-                raise
-            channel.fail(error, commands)
+            self._fail_channel(channel, error, commands)
         return channel.scanned - before
+
+    def _take_rest(self, commands: list[Command]) -> int:
+        """Go on with a frame that makes many commands; return how many deliveries were looked at."""
+        assert self._rest is not None, "a frame has a rest"
+        number, step = self._rest
+        self._rest = None
+        channel = self._channels.get(number)
+        if channel is None or channel.is_ending:
+            return 0
+        before = channel.scanned
+        try:
+            step(commands)
+        except AmqpError as error:
+            self._fail_channel(channel, error, commands)
+        return channel.scanned - before
+
+    def _fail_channel(self, channel: Channel, error: AmqpError, commands: list[Command]) -> None:
+        if error.scope is Scope.CONNECTION:
+            raise error
+        channel.fail(error, commands)
 
     def _begin(self, number: int, begin: schema.Begin, commands: list[Command]) -> None:
         channel = self._channels[number] = Channel(self, number, begin)
@@ -448,6 +471,9 @@ class AmqpSession(AmqpOutput):
             self._written.append(link)
         self.has_more = True
         self.wake()
+
+    def put_off(self, channel: int, step: Callable[[list[Command]], None]) -> None:
+        self._rest = channel, step
 
     def go_on(self, step: Callable[[], None]) -> None:
         if step not in self._going_on:
@@ -610,6 +636,7 @@ class AmqpSession(AmqpOutput):
         self._asked.clear()
         self._written.clear()
         self._going_on.clear()
+        self._rest = None
         self.waiting_bytes = 0
         self.tell_waiting()
         self.set_output(roomy, uncounted)

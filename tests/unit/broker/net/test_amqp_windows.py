@@ -30,9 +30,7 @@ def said(*performatives: schema.Composite) -> bytes:
 
 
 def flow(window: int, *, next_id: int | None = None) -> bytes:
-    return said(
-        schema.Flow(next_incoming_id=next_id, incoming_window=window, next_outgoing_id=0, outgoing_window=9)
-    )
+    return said(schema.Flow(next_incoming_id=next_id, incoming_window=window, next_outgoing_id=0, outgoing_window=9))
 
 
 class Bench:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.commands import AckMode, ClientError, Undeliverable
+from tandemmq.broker.core.commands import Ack, AckMode, ClientError, Undeliverable, Unsubscribe
 from tandemmq.broker.protocols.amqp import links, schema, termini
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT
@@ -26,6 +26,7 @@ from tandemmq.broker.protocols.amqp.schema import (
 )
 from tandemmq.broker.protocols.amqp.session import SENT_FRAMES_MAX
 from tandemmq.broker.protocols.amqp.types import Described, Symbol, ULong
+from tandemmq.broker.protocols.session import COMMANDS_MAX
 from tandemmq.store.records.message import BodyKind, Message
 from tests.support.broker.amqp_wire import bodies, body_of, selector
 from tests.unit.broker.engine.conftest import DLQ, ORDERS, PRICES, Client, Harness
@@ -345,6 +346,34 @@ def test_outcomes_of_several_links_in_one_disposition(come: Make, five: None, ha
     assert sorted(id for each in answers for id in range(each.first, each.last + 1)) == [0, 1, 2]
     wire.vanish()
     assert [body for body, _ in left(harness)] == ["3", "4"]
+
+
+@pytest.mark.parametrize("is_settled", [False, True])
+def test_a_range_with_many_gaps_takes_several_turns(
+    come: Make, writer: Client, harness: Harness, is_settled: bool
+) -> None:
+    count = 10 * COMMANDS_MAX
+    writer.store(*range(count), body_kind=BodyKind.TEXT)
+    wire = come()
+    wire.receiver(credit=count)
+    for id in range(1, count, 2):
+        wire.dispose(id, Accepted())
+    disposition = schema.Disposition(role=True, first=0, last=UINT_MAX, settled=is_settled, state=Accepted())
+    data = b"".join(frame_of(0, write_composite(each)) for each in (disposition, schema.Detach(1, True)))
+    commands = list(wire.session.receive(data))
+    assert 0 < len(commands) <= COMMANDS_MAX
+    while wire.session.has_more:
+        more = wire.session.receive(b"")
+        assert 0 < len(more) <= COMMANDS_MAX
+        commands += more
+    assert [type(each) for each in commands] == [Ack] * (count // 2) + [Unsubscribe]
+    for command in commands:
+        wire.engine.handle(wire, command)
+    heard = [each.performative for each in wire.heard()]
+    settled = [each.first for each in heard if isinstance(each, schema.Disposition)]
+    assert settled == ([] if is_settled else list(range(0, count, 2)))
+    assert schema.Detach(1, True) in heard
+    assert not left(harness)
 
 
 def test_strange_dispositions_change_nothing(come: Make, five: None) -> None:
