@@ -120,8 +120,7 @@ class Channel:
         elif isinstance(performative, schema.Detach):
             self._detach(performative, commands)
         else:
-            name = type(performative).__name__
-            raise AmqpError(NOT_ALLOWED, f"{name} is nothing that a session receives", Scope.CONNECTION)
+            raise AmqpError(NOT_ALLOWED, f"a session receives no {type(performative).__name__}", Scope.CONNECTION)
 
     def _transfer(self, transfer: schema.Transfer, payload: bytes, commands: list[Command]) -> None:
         link = self._links.in_links.get(transfer.handle)
@@ -315,6 +314,7 @@ class Channel:
             self.deliveries_in.top_up(link)
         else:
             self._endpoint.say(answer_to(attach, link.own_handle, source, target))
+            self.deliveries_out.attached(link)
 
     def _prepare(self, link: Link, commands: list[Command]) -> Callable[[ClientError], None]:
         """Have made what a link needs: its temporary destination, and the client id of its subscription. Return the

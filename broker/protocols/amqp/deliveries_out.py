@@ -69,8 +69,9 @@ class DeliveriesOut:
         if flow.properties is not None and _TRANSACTION in flow.properties:
             raise not_implemented("acquisition in a transaction (txn-id in a flow)")
         if flow.link_credit is not None:
-            # What the client counts may be behind, by deliveries that are on their way to it, but not ahead.
-            behind = max(_signed(link.delivery_count - (flow.delivery_count or 0)), 0) + link.waiting
+            # What the client counts may be behind, by deliveries that are on their way to it, but not ahead. Of those
+            # that wait, it may count the first, some of whose frames it has.
+            behind = max(_signed(link.delivery_count + link.waiting - (flow.delivery_count or 0)), 0)
             link.remaining = flow.link_credit - behind
         link.is_draining = flow.drain
         link.is_drained = False
@@ -87,7 +88,9 @@ class DeliveriesOut:
 
     def _echo(self, link: OutLink) -> None:
         """Say the state of a link, behind the answer to its attach."""
-        if not link.is_over and not self._endpoint.is_ending:
+        if link.pending is not None:
+            link.owes_flow = True
+        elif not link.is_over and not self._endpoint.is_ending:
             self._endpoint.say(self._flow_of(link))
 
     def _granted(self, link: OutLink) -> None:
@@ -119,8 +122,21 @@ class DeliveriesOut:
         if link.is_draining:
             self._answer_drain(link)
 
+    def attached(self, link: OutLink) -> None:
+        """Write the flow that waited for the answer to the attach."""
+        if link.owes_flow and not link.is_over:
+            link.owes_flow = False
+            if link.is_drained:
+                self._answer_drain(link)
+            else:
+                self._echo(link)
+
     def _answer_drain(self, link: OutLink) -> None:
-        """Use up the credit that is left, and say so, behind the deliveries that wait for the window."""
+        """Use up the credit that is left, and say so, behind the answer to the attach, and behind the deliveries that
+        wait for the window."""
+        if link.pending is not None:
+            link.owes_flow = link.is_drained = True
+            return
         if link.waiting:
             link.is_drained = True
             return

@@ -120,6 +120,7 @@ class OutLink:
     is_draining: bool = False
     asked: int = 0  # grants whose receipt answers a drain
     is_drained: bool = False  # the engine has no more; what waits for the window comes before the answer
+    owes_flow: bool = False  # behind the answer to the attach
     pending: Attach | None = None
     refused: ClientError | None = None
     is_over: bool = False

@@ -249,6 +249,17 @@ def test_the_window_counts_frames(make: Make, writer: Client) -> None:
     assert len(wire.flow(None, None, window=100, next_incoming_id=2)) > 2
 
 
+def test_a_delivery_that_the_client_counts_at_its_first_frame_is_no_delivery_more(make: Make, writer: Client) -> None:
+    wire = make()
+    wire.connect(max_frame_size=512)
+    wire.begin(window=1)
+    writer.store("x" * 1_000, "next", body_kind=BodyKind.TEXT)
+    wire.receiver()
+    assert len(wire.flow(1, 1, window=1)) == 1
+    assert received(wire.flow(1, 1, delivery_count=1, window=1, next_incoming_id=1)) == [None]
+    assert received(wire.flow(None, None, window=9, next_incoming_id=2)) == [None, 1]
+
+
 # ---- outcomes
 
 
