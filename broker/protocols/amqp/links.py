@@ -39,6 +39,10 @@ class Waiting:
         self.failed = failed
 
 
+def do_nothing() -> None:
+    """Do nothing."""
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Partial:
     """A delivery of the client, as far as its frames came. ``size``: bytes of its frames; ``encoded``: its message,

@@ -17,17 +17,13 @@ from typing import Any, Final, Protocol
 
 from tandemmq.broker.core.commands import Ack, ClientError, Command, ErrorKind, GiveBack, ProtocolFailure, refusal
 from tandemmq.broker.protocols.amqp.errors import UNKNOWN_TRANSACTION, AmqpError, Scope
-from tandemmq.broker.protocols.amqp.links import InLink, OutLink, Waiting
+from tandemmq.broker.protocols.amqp.links import InLink, OutLink, Waiting, do_nothing
 from tandemmq.broker.protocols.amqp.outcomes import command_of
 from tandemmq.broker.protocols.amqp.schema import Accepted, Composite, TransactionalState
 
 # Limit of the deliveries to which one transaction gives an outcome.
 RETIRED_MAX: Final = 10_000
 _ID_BYTES: Final = 8
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 class Run:
@@ -89,7 +85,7 @@ class Transaction:
 
     def _receipt(self) -> Waiting:
         """Return the receipt of a command whose result the client gets with the commit only."""
-        return Waiting(_nothing, self._failed)
+        return Waiting(do_nothing, self._failed)
 
     def _failed(self, error: ClientError) -> None:
         self.has_failed = True
