@@ -84,7 +84,8 @@ _NOT_TO_READ: Final = _CONGESTION | _STOPPED | _UNFINISHED | _UNREAD | _ENDED
 # Other rare states, in the order of the bits: input is left for a later turn; the session requested a turn; reading of
 # the socket is paused; the peer does not read; the command for the end of the input is not carried out yet; the
 # heart-beats have not begun; the last read was long; UnfinishedInput counts an incomplete frame; unwritten output is
-# counted; the connection must close when it may write; it has ended.
+# counted; the connection must close when it may write; it has ended; deliveries wait in the session; they have so many
+# bytes that nothing more is delivered.
 _LEFT: Final = 32
 _WOKEN: Final = 64
 _RESTING: Final = 128
@@ -96,6 +97,8 @@ _PARTIAL: Final = 4096
 _COUNTED: Final = 8192
 _MUST_CLOSE: Final = 16384
 _OVER: Final = 32768
+_WAITING: Final = 65536
+_FULL: Final = 131072
 
 
 class Store(Protocol):
@@ -281,7 +284,7 @@ class Connection:
     def __post_init__(self) -> None:
         self.holder = Holder(self._engine.memory)
         self._unread = UnreadOutput(self.holder)
-        self.session.set_wake(self.wake)
+        self._set_session(self.session)
         self._uncounted_max = min(COUNTED_BYTES_MIN, self._limits.write_bytes_high)
 
     def __repr__(self) -> str:
@@ -299,11 +302,31 @@ class Connection:
         """True if more messages may be delivered. If it is false, a call of ``Engine.writable`` or ``closed``
         follows."""
         return (
-            not self._states & _BEHIND
+            not self._states & (_BEHIND | _FULL)
             and not self.is_held
             and not self.holder.is_held_back
             and self.session.pending_bytes < self._limits.write_bytes_high
         )
+
+    def _has_room(self) -> bool:
+        """See Session.set_output."""
+        return not self._states & _BEHIND and self.session.pending_bytes < self._limits.write_bytes_high
+
+    def _count_waiting(self, count: int) -> None:
+        """Count the deliveries that wait in the session, and deliver nothing more while they have many bytes."""
+        self._unread.waiting = count
+        self.note_output()
+        states = self._states & ~(_WAITING | _FULL) | (_WAITING if count else 0)
+        if count >= self._limits.write_bytes_high or (self._states & _FULL and count >= self._limits.write_bytes_low):
+            states |= _FULL
+        was_full = self._states & _FULL
+        self._states = states
+        if was_full and not states & _FULL:
+            self._loop.call_soon(self._resume_deliveries)  # the engine may be the caller
+
+    def _resume_deliveries(self) -> None:
+        if not self._states & _OVER and (self.is_writable or self.is_held):
+            self._engine.writable(self)
 
     def touch(self) -> None:
         """Write the session's output at the end of this turn of the loop."""
@@ -386,10 +409,14 @@ class Connection:
     def set_protocol(self, session: Session, limits: TransportLimits) -> None:
         """Set the session and the limits of a connection whose protocol was not known when it was accepted (WebSocket).
         Call it before ``connection_made``."""
-        self.session = session
         self._limits = limits
         self._uncounted_max = min(COUNTED_BYTES_MIN, limits.write_bytes_high)
+        self._set_session(session)
+
+    def _set_session(self, session: Session) -> None:
+        self.session = session
         session.set_wake(self.wake)
+        session.set_output(self._has_room, self._count_waiting)
 
     # ---- called by the loop
 
@@ -650,6 +677,7 @@ class Connection:
             self.has_hung_up = True
         self._stop()
         self._transport = None
+        self._unread.waiting = 0
         self._unread.note(0, is_behind=False)
         if self._close_timer is not None:
             self._close_timer.cancel()
@@ -666,7 +694,7 @@ class Connection:
         self._states &= ~_BEHIND
         self.note_output()
         if not self._states & _OVER:
-            self._states &= ~_UNREAD
+            self._states = self._states & ~_UNREAD | (_WOKEN if self._states & _WAITING else 0)
             self._settle(has_spent=False)
             self._engine.writable(self)
 
@@ -701,10 +729,12 @@ class Connection:
             if self._states & _OVER or not count:
                 return 0
             self._write(now)
-            if count >= self._limits.write_bytes_high and (self.is_writable or self.is_held):
-                # is_writable was false because of the session's output, which is written now, or the engine has more
-                # for this connection.
-                self._engine.writable(self)
+            if count >= self._limits.write_bytes_high:
+                # The session had no room for deliveries that wait in it, and is_writable was false, because of the
+                # output that is written now. Or the engine has more for this connection.
+                if self._states & _WAITING:
+                    self.wake()
+                self._resume_deliveries()
         except Exception:
             log.exception("%s: disconnected: its output %s", self, ERROR_OF_BROKER)
             self.abort()

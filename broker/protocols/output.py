@@ -10,6 +10,15 @@ def asleep() -> None:
     """Do nothing: the session has no transport that gives it a turn."""
 
 
+def roomy() -> bool:
+    """Return True: there is no transport that limits the output."""
+    return True
+
+
+def uncounted(count: int) -> None:
+    """Do nothing: there is no transport that counts what waits."""
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Output:
     """Pieces of bytes in order; ``pending_bytes``: how many in all. ``wake`` requests a turn for the session
@@ -22,6 +31,9 @@ class Output:
     def set_wake(self, wake: Callable[[], None]) -> None:
         """See ``Session.set_wake``."""
         self.wake = wake
+
+    def set_output(self, has_room: Callable[[], bool], count_waiting: Callable[[int], None]) -> None:
+        """Do nothing: deliveries do not wait here."""
 
     def set_certificate(self, certificate: str) -> None:
         """Do nothing: a login without a name is one by certificate."""

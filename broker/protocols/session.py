@@ -48,6 +48,11 @@ class Session(delivery.Session, Protocol):
         ``receive(b"")`` is called in one of the next turns, or later if the engine makes the client wait. A second call
         before that, or a call after the end of the connection, has no effect."""
 
+    def set_output(self, has_room: Callable[[], bool], count_waiting: Callable[[int], None]) -> None:
+        """Set the functions for deliveries that wait in the session, because its peer takes no more now. ``has_room``
+        returns whether the session may write them; if it was false while deliveries wait, the session gets a turn when
+        it is true. The session calls ``count_waiting`` with their bytes whenever these changed."""
+
     def set_certificate(self, certificate: str) -> None:
         """Set the subject of the client's certificate, which TLS has verified. Called before the first bytes, at most
         once."""

@@ -33,7 +33,7 @@ from tandemmq.broker.protocols.amqp.endpoint import Endpoint
 from tandemmq.broker.protocols.amqp.errors import NOT_ALLOWED, AmqpError, Scope
 from tandemmq.broker.protocols.amqp.link_ends import LinkEnds, LinksConnected, subscription_of
 from tandemmq.broker.protocols.amqp.link_table import Link, LinkTable
-from tandemmq.broker.protocols.amqp.links import SETTLED, InLink, OutLink, Waiting
+from tandemmq.broker.protocols.amqp.links import SETTLED, InLink, OutLink, Waiting, do_nothing
 from tandemmq.broker.protocols.amqp.schema import Error, Flow
 from tandemmq.broker.protocols.amqp.subscriptions import Subscription
 from tandemmq.broker.protocols.amqp.termini import (
@@ -120,8 +120,7 @@ class Channel:
         elif isinstance(performative, schema.Detach):
             self._detach(performative, commands)
         else:
-            name = type(performative).__name__
-            raise AmqpError(NOT_ALLOWED, f"{name} is nothing that a session receives", Scope.CONNECTION)
+            raise AmqpError(NOT_ALLOWED, f"a session receives no {type(performative).__name__}", Scope.CONNECTION)
 
     def _transfer(self, transfer: schema.Transfer, payload: bytes, commands: list[Command]) -> None:
         link = self._links.in_links.get(transfer.handle)
@@ -316,12 +315,13 @@ class Channel:
             self.deliveries_in.top_up(link)
         else:
             self._endpoint.say(answer_to(attach, link.own_handle, source, target))
+            self.deliveries_out.attached(link)
 
     def _prepare(self, link: Link, commands: list[Command]) -> Callable[[ClientError], None]:
         """Have made what a link needs: its temporary destination, and the client id of its subscription. Return the
         function for a link that is refused. The first error is the reason."""
         errors: list[ClientError] = []
-        waiting = Waiting(_nothing, errors.append)
+        waiting = Waiting(do_nothing, errors.append)
         if link.temporary is not None:
             commands.append(AddDestination(link.temporary, waiting))
         subscription = subscription_of(link)
@@ -347,7 +347,7 @@ class Channel:
         """End the session because of its client's mistake."""
         self._endpoint.say(schema.End(Error(error.condition, error.text)))
         self._endpoint.is_ending = True
-        self.end(commands, _nothing)
+        self.end(commands, do_nothing)
 
     def end(self, commands: list[Command], answer: Callable[[], None]) -> None:
         """End all links, and call ``answer`` when that holds, behind the answers to what the client did before."""
@@ -355,7 +355,3 @@ class Channel:
         for link in self._links.all():
             self.ends.end(link, commands, None)
         self._endpoint.end(answer)
-
-
-def _nothing() -> None:
-    """Do nothing."""

@@ -123,7 +123,7 @@ class ControlLinks:
         endpoint = self._endpoint
         if not delivery.is_settled and not endpoint.is_ending:
             id = delivery.delivery_id
-            endpoint.connection.settle(endpoint.number, id, id, outcome, is_receiver=True)
+            endpoint.connection.settle(endpoint.number, id, id, outcome)
         self._deliveries.answered(link)
 
     def _refuse(self, link: InLink, delivery: Partial, error: ClientError) -> None:

@@ -65,7 +65,12 @@ class DeliveriesIn:
                 raise AmqpError(INVALID_FIELD, "the first transfer of a delivery has no delivery-id", Scope.SESSION)
             if link.credit <= 0:
                 raise AmqpError(TRANSFER_LIMIT, "the link has no credit for this message", Scope.LINK)
-            link.partial = delivery = Partial(transfer.delivery_id, transfer.message_format or 0, False)
+            link.partial = delivery = Partial(
+                transfer.delivery_id, transfer.delivery_tag, transfer.message_format or 0, is_settled=False
+            )
+        elif not _continues(delivery, transfer):
+            text = "a delivery is not whole, and this transfer names another one"
+            raise AmqpError(INVALID_FIELD, text, Scope.SESSION)
         delivery.is_settled = delivery.is_settled or transfer.settled is True
         delivery.is_resumed = delivery.is_resumed or transfer.resume
         if isinstance(transfer.state, TransactionalState):
@@ -176,6 +181,15 @@ class DeliveriesIn:
         flow.delivery_count = link.delivery_count
         flow.link_credit = link.credit
         self._endpoint.say(flow)
+
+
+def _continues(delivery: Partial, transfer: schema.Transfer) -> bool:
+    """Return whether a transfer names no other delivery than this one (AMQP 1.0, 2.7.5)."""
+    return (
+        transfer.delivery_id in (None, delivery.delivery_id)
+        and transfer.delivery_tag in (None, delivery.delivery_tag)
+        and transfer.message_format in (None, delivery.message_format)
+    )
 
 
 def _rejected(error: Error, transaction: Transaction | None) -> Composite:

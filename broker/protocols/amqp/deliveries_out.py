@@ -6,7 +6,6 @@ credit of the client -> Grant -> deliver -> frames -> disposition -> Ack, GiveBa
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -18,11 +17,10 @@ from tandemmq.broker.protocols.amqp.hot import TRANSFER_HEAD_BYTES, transfer_hea
 from tandemmq.broker.protocols.amqp.links import GRANTED_MAX, OutLink, Waiting
 from tandemmq.broker.protocols.amqp.outcomes import command_of, kept_outcome
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Flow
-from tandemmq.broker.protocols.amqp.transactions import Run
+from tandemmq.broker.protocols.amqp.transactions import Run, Transaction
 from tandemmq.broker.protocols.amqp.transfers import Frames
+from tandemmq.broker.protocols.session import COMMANDS_MAX
 
-# Frames of waiting deliveries that are made in one turn.
-SENT_FRAMES_MAX: Final = 256
 _TRANSACTION: Final = "txn-id"
 
 
@@ -46,13 +44,23 @@ class DeliveriesOut:
         link.unsettled.clear()
         if link.waiting:
             self._endpoint.scanned += len(self._waiting)
-            self._waiting = deque([each for each in self._waiting if each[0] is not link])
+            waiting, self._waiting = self._waiting, deque()
+            connection = self._endpoint.connection
+            for each in waiting:
+                if each[0] is link:
+                    connection.waiting_bytes -= each[2].size
+                else:
+                    self._waiting.append(each)
+            connection.tell_waiting()
 
     def stop(self) -> None:
         """Forget all deliveries that wait for the window."""
-        for link, _, _ in self._waiting:
+        connection = self._endpoint.connection
+        for link, _, frames in self._waiting:
             link.waiting = 0
+            connection.waiting_bytes -= frames.size
         self._waiting.clear()
+        connection.tell_waiting()
 
     # ---- credit
 
@@ -61,8 +69,9 @@ class DeliveriesOut:
         if flow.properties is not None and _TRANSACTION in flow.properties:
             raise not_implemented("acquisition in a transaction (txn-id in a flow)")
         if flow.link_credit is not None:
-            # What the client counts may be behind, by deliveries that are on their way to it, but not ahead.
-            behind = max(_signed(link.delivery_count - (flow.delivery_count or 0)), 0) + link.waiting
+            # What the client counts may be behind, by deliveries that are on their way to it, but not ahead. Of those
+            # that wait, it may count the first, some of whose frames it has.
+            behind = max(_signed(link.delivery_count + link.waiting - (flow.delivery_count or 0)), 0)
             link.remaining = flow.link_credit - behind
         link.is_draining = flow.drain
         link.is_drained = False
@@ -79,7 +88,9 @@ class DeliveriesOut:
 
     def _echo(self, link: OutLink) -> None:
         """Say the state of a link, behind the answer to its attach."""
-        if not link.is_over and not self._endpoint.is_ending:
+        if link.pending is not None:
+            link.owes_flow = True
+        elif not link.is_over and not self._endpoint.is_ending:
             self._endpoint.say(self._flow_of(link))
 
     def _granted(self, link: OutLink) -> None:
@@ -111,8 +122,21 @@ class DeliveriesOut:
         if link.is_draining:
             self._answer_drain(link)
 
+    def attached(self, link: OutLink) -> None:
+        """Write the flow that waited for the answer to the attach."""
+        if link.owes_flow and not link.is_over:
+            link.owes_flow = False
+            if link.is_drained:
+                self._answer_drain(link)
+            else:
+                self._echo(link)
+
     def _answer_drain(self, link: OutLink) -> None:
-        """Use up the credit that is left, and say so, behind the deliveries that wait for the window."""
+        """Use up the credit that is left, and say so, behind the answer to the attach, and behind the deliveries that
+        wait for the window."""
+        if link.pending is not None:
+            link.owes_flow = link.is_drained = True
+            return
         if link.waiting:
             link.is_drained = True
             return
@@ -162,6 +186,7 @@ class DeliveriesOut:
             transfer = schema.Transfer(link.own_handle, id, tag_bytes, message_format, link.is_settled)
             link.waiting += 1
             self._waiting.append((link, tag, Frames(transfer, message_pieces)))
+            connection.waiting_bytes += size
             self.send_waiting()
         if tag >= link.granted:
             if link.remaining > 0 and self._room(link) > 0:
@@ -175,12 +200,13 @@ class DeliveriesOut:
         self._endpoint.connection.ask(self._grant(link))
 
     def send_waiting(self) -> None:
-        """Send frames that wait, as many as the window of the client and one turn take."""
+        """Send frames that wait, as many as the window of the client, the output and one turn take."""
         waiting, endpoint = self._waiting, self._endpoint
         connection = endpoint.connection
-        for _ in range(SENT_FRAMES_MAX):
-            if not waiting or endpoint.window <= 0:
-                return
+        while waiting and endpoint.window > 0:
+            if not connection.may_send():
+                connection.go_on(self.send_waiting)
+                break
             link, tag, frames = waiting[0]
             for piece in frames.next(endpoint.number, connection.frame_bytes_max):
                 connection.write(piece)
@@ -189,11 +215,11 @@ class DeliveriesOut:
                 continue
             waiting.popleft()
             link.waiting -= 1
+            connection.waiting_bytes -= frames.size
             self._written(link, tag)
             if link.is_settled and self._is_held(link):
                 connection.ask(self._grant(link))
-        if waiting and endpoint.window > 0:
-            connection.go_on(self.send_waiting)
+        connection.tell_waiting()
 
     def _written(self, link: OutLink, tag: int) -> None:
         """Note that all frames of a delivery were written: from now on it counts for the client, and a presettled one
@@ -212,46 +238,54 @@ class DeliveriesOut:
         """Carry out the outcome that a client gives for a range of deliveries. Raises AmqpError."""
         if not disposition.role:
             return  # of a client that sends: it has its answer
-        if isinstance(disposition.state, schema.TransactionalState):
-            self._retire(disposition, disposition.state, commands)
+        transaction = self._transaction_of(disposition)
+        if _outcome_of(disposition) is None and not disposition.settled:
             return
-        state = kept_outcome(disposition.state)
-        if state is None and not disposition.settled:
+        first, last = disposition.first, disposition.last
+        if last is None or first == last:  # as below, for the usual case
+            link = self._unsettled.pop(first, None)
+            if link is not None:
+                self._give(disposition, transaction, [Run(link, link.unsettled.pop(first), first)], commands)
             return
-        first = disposition.first
-        last = first if disposition.last is None else disposition.last
-        covered = self._covered(first, last)
-        receipt: Waiting | None = None
-        if covered and not disposition.settled:
-            self._endpoint.owe()
-            due = [len(covered), 0]
-            done = partial(self._settled, due, first, last, state)
-            receipt = Waiting(done, partial(self._not_settled, due, done))
-        for run in covered:
-            link = run.link
-            outcome = link.default_outcome if state is None else state
-            commands.append(command_of(link, run.first, run.last, outcome, receipt))
-            self._note_seen(run, commands)
+        self._give_range(disposition, self._ids(first, last), commands)
 
-    def _retire(
-        self, disposition: schema.Disposition, state: schema.TransactionalState, commands: list[Command]
+    def _give_range(self, disposition: schema.Disposition, ids: deque[int], commands: list[Command]) -> None:
+        """Give the first of these deliveries their outcome. The others get it before the next frame of the client.
+        Raises AmqpError if the transaction has ended meanwhile."""
+        transaction = self._transaction_of(disposition)
+        self._give(disposition, transaction, self._take_out(ids), commands)
+        if ids:
+            self._endpoint.connection.put_off(self._endpoint.number, partial(self._give_range, disposition, ids))
+
+    def _transaction_of(self, disposition: schema.Disposition) -> Transaction | None:
+        state = disposition.state
+        if not isinstance(state, schema.TransactionalState):
+            return None
+        return self._endpoint.connection.transactions.find(state.txn_id, Scope.SESSION)
+
+    def _give(
+        self,
+        disposition: schema.Disposition,
+        transaction: Transaction | None,
+        runs: list[Run],
+        commands: list[Command],
     ) -> None:
-        """Give deliveries an outcome in a transaction. Raises AmqpError."""
-        endpoint = self._endpoint
-        transaction = endpoint.connection.transactions.find(state.txn_id, Scope.SESSION)
-        outcome = kept_outcome(state.outcome)
-        if outcome is None and not disposition.settled:
-            return
-        first = disposition.first
-        last = first if disposition.last is None else disposition.last
-        covered = self._covered(first, last)
-        for run in covered:
-            found = run.link.default_outcome if outcome is None else outcome
-            transaction.retire(self, run, found, is_settled=disposition.settled, commands=commands)
+        """Give deliveries their outcome, in a transaction or not."""
+        outcome = _outcome_of(disposition)
+        for run in runs:
+            link = run.link
+            found = link.default_outcome if outcome is None else outcome
+            if transaction is not None:
+                transaction.retire(self, run, found, is_settled=disposition.settled, commands=commands)
+                if not disposition.settled:
+                    self._say_state(run, transaction.state(outcome), is_settled=False)
+            else:
+                receipt: Waiting | None = None
+                if not disposition.settled:
+                    self._endpoint.owe()
+                    receipt = Waiting(partial(self._holds, run, outcome), self._refused)
+                commands.append(command_of(link, run.first, run.last, found, receipt))
             self._note_seen(run, commands)
-        if covered and not disposition.settled:
-            answer = schema.Disposition(role=False, first=first, last=last, state=transaction.state(outcome))
-            endpoint.say(answer)
 
     def _note_seen(self, run: Run, commands: list[Command]) -> None:
         link = run.link
@@ -259,33 +293,41 @@ class DeliveriesOut:
         if self._is_held(link):
             commands.append(self._grant(link))
 
-    def _covered(self, first: int, last: int) -> list[Run]:
-        """Take out the deliveries with these ids."""
+    def _ids(self, first: int, last: int) -> deque[int]:
+        """Return the ids in this range that deliveries have."""
         unsettled = self._unsettled
-        if first == last:  # as below, for the usual case
-            one = unsettled.pop(first, None)
-            return [] if one is None else [Run(one, one.unsettled.pop(first), first)]
         count = ((last - first) & UINT_MAX) + 1
         if count <= len(unsettled):
-            ids = [(first + each) & UINT_MAX for each in range(count)]
-            ids = [id for id in ids if id in unsettled]
             self._endpoint.scanned += count
-        else:
-            ids = [id for id in unsettled if (id - first) & UINT_MAX < count]
-            self._endpoint.scanned += len(unsettled)
+            ids = [(first + each) & UINT_MAX for each in range(count)]
+            return deque([id for id in ids if id in unsettled])
+        self._endpoint.scanned += len(unsettled)
+        return deque([id for id in unsettled if (id - first) & UINT_MAX < count])
+
+    def _take_out(self, ids: deque[int]) -> list[Run]:
+        """Take out the first deliveries of these, as far as they make no more than COMMANDS_MAX runs."""
+        unsettled = self._unsettled
         found: list[Run] = []
         latest: dict[OutLink, Run] = {}
-        for id in ids:
-            link = unsettled.pop(id)
-            tag = link.unsettled.pop(id)
-            run = latest.get(link)
-            # Between the tags of a run there is no other delivery: the engine may have one that is in a transaction.
-            if run is not None and run.last + 1 == tag:  # prove: amqp-runs-have-no-gaps " and run.last + 1 == tag"
-                run.last = tag
-                run.ids.append(id)
-            else:
-                latest[link] = run = Run(link, tag, id)
-                found.append(run)
+        while ids:
+            id = ids[0]
+            link = unsettled.get(id)
+            if link is not None:  # otherwise its link has ended meanwhile
+                tag = link.unsettled[id]
+                run = latest.get(link)
+                # Between the tags of a run there is no other delivery: the engine may have one that is in a
+                # transaction.
+                if run is not None and run.last + 1 == tag:  # prove: amqp-runs-have-no-gaps " and run.last + 1 == tag"
+                    run.last = tag
+                    run.ids.append(id)
+                elif len(found) == COMMANDS_MAX:
+                    break
+                else:
+                    latest[link] = run = Run(link, tag, id)
+                    found.append(run)
+                del unsettled[id]
+                del link.unsettled[id]
+            ids.popleft()
         return found
 
     def resume(self, run: Run) -> None:
@@ -299,32 +341,33 @@ class DeliveriesOut:
         self._endpoint.scanned += len(run.ids)
 
     def settle(self, run: Run, state: Any) -> None:
-        """Settle deliveries with the outcome that they have since their transaction was committed."""
-        endpoint = self._endpoint
-        if endpoint.is_ending:
-            return
+        """Settle deliveries with an outcome that holds."""
+        if not self._endpoint.is_ending:
+            self._say_state(run, state, is_settled=True)
+
+    def _say_state(self, run: Run, state: Any, *, is_settled: bool) -> None:
+        """Write the state of deliveries, and of no others: the client may have given those another outcome."""
         first = last = run.ids[0]
         for id in run.ids[1:]:
             if id != (last + 1) & UINT_MAX:
-                endpoint.connection.settle(endpoint.number, first, last, state, is_receiver=False)
+                self._endpoint.say(schema.Disposition(False, first, last, is_settled, state))
                 first = id
             last = id
-        endpoint.connection.settle(endpoint.number, first, last, state, is_receiver=False)
+        self._endpoint.say(schema.Disposition(False, first, last, is_settled, state))
 
-    def _settled(self, due: list[int], first: int, last: int, state: Any) -> None:
-        """Settle deliveries whose outcome the client gave without settling them, when it holds for all of them.
-        ``due``: numbers of receipts that did not come yet, and of those that refused the outcome."""
-        due[0] -= 1
-        if due[0]:
-            return
-        endpoint = self._endpoint
-        if not due[1] and not endpoint.is_ending:
-            endpoint.connection.settle(endpoint.number, first, last, state, is_receiver=False)
-        endpoint.finish(None)
+    def _holds(self, run: Run, state: Any) -> None:
+        """Settle deliveries whose outcome, which the client gave without settling them, holds."""
+        self.settle(run, state)
+        self._endpoint.finish(None)
 
-    def _not_settled(self, due: list[int], done: Callable[[], None], error: ClientError) -> None:
-        due[1] += 1
-        done()
+    def _refused(self, error: ClientError) -> None:
+        self._endpoint.finish(None)
+
+
+def _outcome_of(disposition: schema.Disposition) -> schema.Composite | None:
+    """Return the outcome of a disposition, in a transaction or not. None: it has none."""
+    state = disposition.state
+    return kept_outcome(state.outcome if isinstance(state, schema.TransactionalState) else state)
 
 
 def _signed(number: int) -> int:

@@ -25,6 +25,7 @@ class Connected(Protocol):
     message_bytes_max: int
     unsettled_max: int  # deliveries of one link that wait for its client, or for its window
     partial_bytes: int  # of deliveries that are not whole, in all sessions
+    waiting_bytes: int  # of deliveries that wait for the windows of all sessions
     transactions: Transactions
 
     def say(self, channel: int, performative: Composite) -> None: ...
@@ -33,7 +34,7 @@ class Connected(Protocol):
 
     def accept(self, channel: int, delivery_id: int, state: Composite) -> None: ...
 
-    def settle(self, channel: int, first: int, last: int, state: Any, *, is_receiver: bool) -> None: ...
+    def settle(self, channel: int, first: int, last: int, state: Any) -> None: ...
 
     def next_message_id(self) -> str: ...
 
@@ -43,8 +44,17 @@ class Connected(Protocol):
     def ask_for(self, link: OutLink) -> None:
         """Acknowledge what was written to the link, in the next turn."""
 
+    def tell_waiting(self) -> None:
+        """Have the transport count ``waiting_bytes``."""
+
+    def may_send(self) -> bool:
+        """Return whether a frame of a delivery that waits may be written in this turn, and count it."""
+
+    def put_off(self, channel: int, step: Callable[[list[Command]], None]) -> None:
+        """Have a function called before the next frame of the client: the rest of the present one."""
+
     def go_on(self, step: Callable[[], None]) -> None:
-        """Have a function called in the next turn."""
+        """Have a function called in the next turn in which the output has room."""
 
 
 class Endpoint:

@@ -25,7 +25,7 @@ from tandemmq.broker.protocols.amqp.deliveries_out import DeliveriesOut
 from tandemmq.broker.protocols.amqp.endpoint import Connected, Endpoint
 from tandemmq.broker.protocols.amqp.errors import LINK_STOLEN
 from tandemmq.broker.protocols.amqp.link_table import Link, LinkTable
-from tandemmq.broker.protocols.amqp.links import InLink, OutLink, Waiting
+from tandemmq.broker.protocols.amqp.links import InLink, OutLink, Waiting, do_nothing
 from tandemmq.broker.protocols.amqp.outcomes import acknowledged, error_of
 from tandemmq.broker.protocols.amqp.schema import Error
 from tandemmq.broker.protocols.amqp.subscriptions import Subscription, end, find, reason_of
@@ -156,7 +156,7 @@ class LinkEnds:
 
     def _remove(self, temporary: Destination) -> None:
         """Have a temporary destination deleted; if it has other consumers, it ends with the connection."""
-        self._connection.ask(RemoveDestination(temporary, Waiting(_nothing, lambda error: None)))
+        self._connection.ask(RemoveDestination(temporary, Waiting(do_nothing, lambda error: None)))
 
     def fail(self, link: Link, error: Error, commands: list[Command]) -> None:
         """Detach a link because of its client's mistake."""
@@ -218,7 +218,3 @@ def _end_of(link: OutLink, ended: Callable[[ClientError | None], None], *, is_cl
 def _not_deleted(subscription: Subscription, ended: Callable[[ClientError | None], None], error: ClientError) -> None:
     """End a link whose subscription is left. One that others share ends with the last of them."""
     ended(None if subscription.is_shared and error.kind is ErrorKind.STATE else error)
-
-
-def _nothing() -> None:
-    """Do nothing."""

@@ -39,12 +39,17 @@ class Waiting:
         self.failed = failed
 
 
+def do_nothing() -> None:
+    """Do nothing."""
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Partial:
     """A delivery of the client, as far as its frames came. ``size``: bytes of its frames; ``encoded``: its message,
     once it is whole."""
 
     delivery_id: int
+    delivery_tag: bytes | None
     message_format: int
     is_settled: bool
     is_resumed: bool = False
@@ -120,6 +125,7 @@ class OutLink:
     is_draining: bool = False
     asked: int = 0  # grants whose receipt answers a drain
     is_drained: bool = False  # the engine has no more; what waits for the window comes before the answer
+    owes_flow: bool = False  # behind the answer to the attach
     pending: Attach | None = None
     refused: ClientError | None = None
     is_over: bool = False

@@ -10,7 +10,7 @@ from tandemmq.broker.protocols.amqp import hot
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.frames import FRAME_BYTES_MIN, frame_of
 from tandemmq.broker.protocols.amqp.schema import ACCEPTED, UINT_MAX, Composite, Disposition
-from tandemmq.broker.protocols.output import asleep
+from tandemmq.broker.protocols.output import asleep, roomy, uncounted
 
 # What ``pending_bytes`` counts for a disposition that may still grow.
 _RANGE_BYTES: Final = 60
@@ -18,19 +18,34 @@ _RANGE_BYTES: Final = 60
 
 class AmqpOutput:
     """Pieces of bytes in order; ``pending_bytes``: how many in all. ``frame_bytes_max``: longest frame that the client
-    takes. ``wake`` requests a turn for the session (``Session.set_wake``)."""
+    takes. ``wake`` requests a turn for the session (``Session.set_wake``). ``waiting_bytes``: of the deliveries that
+    wait for the window of the client; call ``tell_waiting`` after a change."""
 
     def __init__(self) -> None:
         self._out: list[bytes | memoryview] = []
         self.pending_bytes = 0
         self.frame_bytes_max = FRAME_BYTES_MIN
         self.wake: Callable[[], None] = asleep
+        self.has_room: Callable[[], bool] = roomy
+        self.waiting_bytes = 0
+        self._told_bytes = 0
+        self._count_waiting: Callable[[int], None] = uncounted
         # Channel, first and last delivery id, and their outcome.
         self._accepted: tuple[int, int, int, Composite] | None = None
 
     def set_wake(self, wake: Callable[[], None]) -> None:
         """See ``Session.set_wake``."""
         self.wake = wake
+
+    def set_output(self, has_room: Callable[[], bool], count_waiting: Callable[[int], None]) -> None:
+        """See ``Session.set_output``."""
+        self.has_room, self._count_waiting = has_room, count_waiting
+
+    def tell_waiting(self) -> None:
+        """Have the transport count the deliveries that wait."""
+        if self.waiting_bytes != self._told_bytes:
+            self._told_bytes = self.waiting_bytes
+            self._count_waiting(self.waiting_bytes)
 
     def take(self) -> bytes:
         """Return all that is to be written now, and keep nothing of it."""
@@ -71,9 +86,9 @@ class AmqpOutput:
         self._accepted = channel, delivery_id, delivery_id, state
         self.pending_bytes += _RANGE_BYTES
 
-    def settle(self, channel: int, first: int, last: int, state: Any, *, is_receiver: bool) -> None:
-        """Append a disposition that settles. ``is_receiver``: of deliveries that came from the client."""
-        self.say(channel, Disposition(role=is_receiver, first=first, last=last, settled=True, state=state))
+    def settle(self, channel: int, first: int, last: int, state: Any) -> None:
+        """Append a disposition that settles deliveries of the client."""
+        self.say(channel, Disposition(role=True, first=first, last=last, settled=True, state=state))
 
     def _end_range(self) -> None:
         found, self._accepted = self._accepted, None
@@ -82,4 +97,4 @@ class AmqpOutput:
             if found[3] is ACCEPTED:
                 self.write(hot.accepted(found[0], found[1], found[2]))
             else:
-                self.settle(*found, is_receiver=True)
+                self.settle(*found)

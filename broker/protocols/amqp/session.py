@@ -65,6 +65,7 @@ from tandemmq.broker.protocols.amqp.outgoing import TakesLong, encode
 from tandemmq.broker.protocols.amqp.output import AmqpOutput
 from tandemmq.broker.protocols.amqp.schema import Error
 from tandemmq.broker.protocols.amqp.transactions import Transactions
+from tandemmq.broker.protocols.output import roomy, uncounted
 from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
 from tandemmq.store.records.message import Message
 from tandemmq.store.records.message_ids import broker_producer
@@ -74,8 +75,9 @@ from tandemmq.store.records.transactions import XaTransactionId
 LINKS_MAX: Final = 4_096
 # Limit of what a client sends before its login, its open, or an end whose channel it uses again, is answered.
 WAITING_BYTES_MAX: Final = 64 * 1024
-# Frames and looked-at deliveries in one turn.
+# Frames, frames of waiting deliveries, and looked-at deliveries in one turn.
 FRAMES_MAX: Final = 256
+SENT_FRAMES_MAX: Final = 256
 SCANNED_MAX: Final = 4_096
 # Memory of a session, and of a link, beside what the engine counts.
 SESSION_BYTES: Final = 2_000
@@ -139,7 +141,10 @@ class AmqpSession(AmqpOutput):
         self._out_links: dict[str, tuple[OutLink, Channel]] = {}
         self._asked: deque[Command] = deque()
         self._written: deque[OutLink] = deque()  # links to which presettled deliveries were written
-        self._going_on: list[Callable[[], None]] = []  # called in the next turn: frames wait
+        self._going_on: deque[Callable[[], None]] = deque()  # called in the next turn: frames wait
+        self._may_send = SENT_FRAMES_MAX  # in this turn
+        # The rest of a frame that is carried out in several turns, with its channel.
+        self._rest: tuple[int, Callable[[list[Command]], None]] | None = None
         self._held_bytes = 0  # that the engine counts for sessions and links
         self._last_id = 0
         self._message_id_prefix = f"{broker_producer(connection_id)}:"
@@ -184,9 +189,11 @@ class AmqpSession(AmqpOutput):
             self.has_more = False
             return commands
         self.now = self._clock()
-        going_on, self._going_on = self._going_on, []
-        for step in going_on:
-            step()
+        self._may_send = SENT_FRAMES_MAX
+        for _ in range(len(self._going_on)):
+            if not self._may_send or not self.has_room():
+                break
+            self._going_on.popleft()()
         while self._written and len(commands) < COMMANDS_MAX:
             self._acknowledge_written(commands)
         while self._asked and len(commands) < COMMANDS_MAX:
@@ -209,7 +216,7 @@ class AmqpSession(AmqpOutput):
             commands.append(ProtocolFailure(failure))
             self.end()
         self.has_more = self._is_parsing and (
-            is_stopped or bool(self._asked) or bool(self._written) or bool(self._going_on)
+            is_stopped or bool(self._asked) or bool(self._written) or (bool(self._going_on) and self.has_room())
         )
         return commands
 
@@ -222,6 +229,9 @@ class AmqpSession(AmqpOutput):
                 return False
             if len(commands) >= COMMANDS_MAX or taken >= RECEIVED_BYTES_MAX or scanned >= SCANNED_MAX:
                 return True
+            if self._rest is not None:
+                scanned += self._take_rest(commands)
+                continue
             if self._state in _HEADERS:
                 header = self._cutter.header()
                 if header is None:
@@ -385,10 +395,28 @@ class AmqpSession(AmqpOutput):
         try:
             channel.handle(performative, payload, commands)
         except AmqpError as error:
-            if error.scope is Scope.CONNECTION:
-                raise
-            channel.fail(error, commands)
+            self._fail_channel(channel, error, commands)
         return channel.scanned - before
+
+    def _take_rest(self, commands: list[Command]) -> int:
+        """Go on with a frame that makes many commands; return how many deliveries were looked at."""
+        assert self._rest is not None, "a frame has a rest"
+        number, step = self._rest
+        self._rest = None
+        channel = self._channels.get(number)
+        if channel is None or channel.is_ending:
+            return 0
+        before = channel.scanned
+        try:
+            step(commands)
+        except AmqpError as error:
+            self._fail_channel(channel, error, commands)
+        return channel.scanned - before
+
+    def _fail_channel(self, channel: Channel, error: AmqpError, commands: list[Command]) -> None:
+        if error.scope is Scope.CONNECTION:
+            raise error
+        channel.fail(error, commands)
 
     def _begin(self, number: int, begin: schema.Begin, commands: list[Command]) -> None:
         channel = self._channels[number] = Channel(self, number, begin)
@@ -444,11 +472,21 @@ class AmqpSession(AmqpOutput):
         self.has_more = True
         self.wake()
 
+    def put_off(self, channel: int, step: Callable[[list[Command]], None]) -> None:
+        self._rest = channel, step
+
     def go_on(self, step: Callable[[], None]) -> None:
         if step not in self._going_on:
             self._going_on.append(step)
-        self.has_more = True
-        self.wake()
+        if self.has_room():
+            self.has_more = True
+            self.wake()
+
+    def may_send(self) -> bool:
+        if not self._may_send or not self.has_room():
+            return False
+        self._may_send -= 1
+        return True
 
     def _acknowledge_written(self, commands: list[Command]) -> None:
         link = self._written.popleft()
@@ -598,3 +636,7 @@ class AmqpSession(AmqpOutput):
         self._asked.clear()
         self._written.clear()
         self._going_on.clear()
+        self._rest = None
+        self.waiting_bytes = 0
+        self.tell_waiting()
+        self.set_output(roomy, uncounted)

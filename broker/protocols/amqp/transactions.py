@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from tandemmq.broker.core.commands import Ack, ClientError, Command, ErrorKind, GiveBack, Hold, ProtocolFailure, refusal
 from tandemmq.broker.protocols.amqp.errors import UNKNOWN_TRANSACTION, AmqpError, Scope
-from tandemmq.broker.protocols.amqp.links import InLink, OutLink, Waiting
+from tandemmq.broker.protocols.amqp.links import InLink, OutLink, Waiting, do_nothing
 from tandemmq.broker.protocols.amqp.outcomes import command_of, reason_of
 from tandemmq.broker.protocols.amqp.schema import Accepted, Composite, TransactionalState
 
@@ -31,10 +31,6 @@ _CHARACTER_BYTES: Final = 4
 # Memory for outcomes that a connection reserves at once.
 _HELD_BYTES: Final = 64 * 1024
 _ID_BYTES: Final = 8
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 class Run:
@@ -99,7 +95,7 @@ class Transaction:
 
     def _receipt(self) -> Waiting:
         """Return the receipt of a command whose result the client gets with the commit only."""
-        return Waiting(_nothing, self._failed)
+        return Waiting(do_nothing, self._failed)
 
     def _failed(self, error: ClientError) -> None:
         self.has_failed = True
@@ -208,7 +204,7 @@ class Transactions:
         if needed > 0:
             needed = max(needed, _HELD_BYTES)
             # prove: amqp-outcomes-are-counted "Hold(needed" -> "Hold(0"
-            commands.append(Hold(needed, Waiting(_nothing, self._refused)))
+            commands.append(Hold(needed, Waiting(do_nothing, self._refused)))
             self._held_bytes += needed
 
     def declared_by(self, control: InLink) -> list[Transaction]:

@@ -14,14 +14,15 @@ TRANSFER_BYTES_MAX: Final = 64
 
 
 class Frames:
-    """The frames of a delivery, which are made one by one. A long message is not copied."""
+    """The frames of a delivery, which are made one by one. A long message is not copied. ``size``: bytes of the
+    message, which is in memory until the last frame is made."""
 
-    __slots__ = ("_left", "_pieces", "_transfer")
+    __slots__ = ("_left", "_pieces", "_transfer", "size")
 
     def __init__(self, transfer: schema.Transfer, pieces: list[bytes]) -> None:
         self._transfer = transfer
         self._pieces = deque([memoryview(each) for each in pieces if each])
-        self._left = sum(map(len, pieces))
+        self.size = self._left = sum(map(len, pieces))
 
     @property
     def is_over(self) -> bool:

@@ -53,6 +53,20 @@ def counted(memory: Memory) -> int:
     return memory.used
 
 
+def test_a_message_in_many_frames_counts_once_until_its_last_frame_is_read(memory: Memory) -> None:
+    peer = Peer(memory)
+    frames = [memoryview(LONG)[start : start + PIECE_BYTES_MIN] for start in range(0, len(LONG), PIECE_BYTES_MIN)]
+    for frame in frames:
+        peer.tell(HEAD, frame)
+    whole = len(LONG) + len(frames) * len(HEAD)
+    assert peer.held == counted(memory) == whole
+    peer.tell(HEAD, OTHER)
+    peer.read(whole - 1)
+    assert counted(memory) == len(LONG) + len(OTHER)
+    peer.read(1)
+    assert peer.held == counted(memory) == len(HEAD) + len(OTHER)
+
+
 def test_a_piece_unread_by_several_connections_counts_once(memory: Memory) -> None:
     peers = [Peer(memory) for _ in range(10)]
     for peer in peers:

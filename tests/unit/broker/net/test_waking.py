@@ -58,6 +58,8 @@ class WakingSession:
     def end(self) -> None:
         self.waiting.clear()
 
+    def set_output(self, has_room: Callable[[], bool], count_waiting: Callable[[int], None]) -> None: ...
+
     def set_certificate(self, certificate: str) -> None: ...
 
     def tell_brokers(self) -> None:

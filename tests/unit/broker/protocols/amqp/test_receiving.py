@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.commands import AckMode, ClientError, Undeliverable
-from tandemmq.broker.protocols.amqp import deliveries_out, links, schema, termini
+from tandemmq.broker.core.commands import Ack, AckMode, ClientError, Undeliverable, Unsubscribe
+from tandemmq.broker.protocols.amqp import links, schema, termini
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT
 from tandemmq.broker.protocols.amqp.frames import frame_of
@@ -24,7 +24,9 @@ from tandemmq.broker.protocols.amqp.schema import (
     Released,
     Transfer,
 )
+from tandemmq.broker.protocols.amqp.session import SENT_FRAMES_MAX
 from tandemmq.broker.protocols.amqp.types import Described, Symbol, ULong
+from tandemmq.broker.protocols.session import COMMANDS_MAX
 from tandemmq.store.records.message import BodyKind, Message
 from tests.support.broker.amqp_wire import bodies, body_of, selector
 from tests.unit.broker.engine.conftest import DLQ, ORDERS, PRICES, Client, Harness
@@ -215,7 +217,7 @@ def test_frames_of_a_long_message_are_made_in_several_turns(make: Make, writer: 
     wire = make()
     wire.connect(max_frame_size=512)
     wire.begin()
-    body = "x" * 500 * deliveries_out.SENT_FRAMES_MAX
+    body = "x" * 500 * SENT_FRAMES_MAX
     writer.store(body, body_kind=BodyKind.TEXT)
     wire.receiver()
     id = next(iter(wire.client.subscriptions))
@@ -225,7 +227,7 @@ def test_frames_of_a_long_message_are_made_in_several_turns(make: Make, writer: 
     first = 0
     while wire.cutter.next_frame() is not None:
         first += 1
-    assert first == deliveries_out.SENT_FRAMES_MAX
+    assert first == SENT_FRAMES_MAX
     wire.vanish()
     wire = make()
     wire.connect(max_frame_size=512)
@@ -233,7 +235,7 @@ def test_frames_of_a_long_message_are_made_in_several_turns(make: Make, writer: 
     wire.receiver()
     flow = Flow(incoming_window=9_999, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=1)
     heard = wire.say(flow)
-    assert len(heard) > deliveries_out.SENT_FRAMES_MAX
+    assert len(heard) > SENT_FRAMES_MAX
     assert body_of(b"".join(each.payload for each in heard)) == body
 
 
@@ -245,6 +247,17 @@ def test_the_window_counts_frames(make: Make, writer: Client) -> None:
     wire.receiver()
     assert len(wire.flow(1, 1, window=2)) == 2
     assert len(wire.flow(None, None, window=100, next_incoming_id=2)) > 2
+
+
+def test_a_delivery_that_the_client_counts_at_its_first_frame_is_no_delivery_more(make: Make, writer: Client) -> None:
+    wire = make()
+    wire.connect(max_frame_size=512)
+    wire.begin(window=1)
+    writer.store("x" * 1_000, "next", body_kind=BodyKind.TEXT)
+    wire.receiver()
+    assert len(wire.flow(1, 1, window=1)) == 1
+    assert received(wire.flow(1, 1, delivery_count=1, window=1, next_incoming_id=1)) == [None]
+    assert received(wire.flow(None, None, window=9, next_incoming_id=2)) == [None, 1]
 
 
 # ---- outcomes
@@ -340,10 +353,38 @@ def test_outcomes_of_several_links_in_one_disposition(come: Make, five: None, ha
     wire.receiver(credit=1)
     wire.receiver(handle=2, credit=1)
     wire.flow(1, 1, delivery_count=1, next_incoming_id=2)
-    (answer,) = wire.dispose(0, Accepted(), last=UINT_MAX // 4, settled=False)
-    assert (answer.first, answer.last) == (0, UINT_MAX // 4)
+    answers = wire.dispose(0, Accepted(), last=UINT_MAX // 4, settled=False)
+    assert sorted(id for each in answers for id in range(each.first, each.last + 1)) == [0, 1, 2]
     wire.vanish()
     assert [body for body, _ in left(harness)] == ["3", "4"]
+
+
+@pytest.mark.parametrize("is_settled", [False, True])
+def test_a_range_with_many_gaps_takes_several_turns(
+    come: Make, writer: Client, harness: Harness, is_settled: bool
+) -> None:
+    count = 10 * COMMANDS_MAX
+    writer.store(*range(count), body_kind=BodyKind.TEXT)
+    wire = come()
+    wire.receiver(credit=count)
+    for id in range(1, count, 2):
+        wire.dispose(id, Accepted())
+    disposition = schema.Disposition(role=True, first=0, last=UINT_MAX, settled=is_settled, state=Accepted())
+    data = b"".join(frame_of(0, write_composite(each)) for each in (disposition, schema.Detach(1, True)))
+    commands = list(wire.session.receive(data))
+    assert 0 < len(commands) <= COMMANDS_MAX
+    while wire.session.has_more:
+        more = wire.session.receive(b"")
+        assert 0 < len(more) <= COMMANDS_MAX
+        commands += more
+    assert [type(each) for each in commands] == [Ack] * (count // 2) + [Unsubscribe]
+    for command in commands:
+        wire.engine.handle(wire, command)
+    heard = [each.performative for each in wire.heard()]
+    settled = [each.first for each in heard if isinstance(each, schema.Disposition)]
+    assert settled == ([] if is_settled else list(range(0, count, 2)))
+    assert schema.Detach(1, True) in heard
+    assert not left(harness)
 
 
 def test_strange_dispositions_change_nothing(come: Make, five: None) -> None:

@@ -111,6 +111,28 @@ def test_messages_of_two_links_may_interleave(harness: Harness, sender: AmqpWire
     assert stored(harness) == ["a1", "a0"]
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        Transfer(handle=0, delivery_id=1),
+        Transfer(handle=0, delivery_tag=b"u"),
+        Transfer(handle=0, message_format=1),
+        Transfer(handle=0, delivery_id=1, aborted=True),
+    ],
+)
+def test_a_delivery_that_is_not_whole_takes_no_frames_of_another(
+    harness: Harness, sender: AmqpWire, other: Transfer
+) -> None:
+    first = Transfer(handle=0, delivery_id=0, delivery_tag=b"t", more=True)
+    assert not sender.say(first, payload=value("ab")[:-1])
+    more = Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0, more=True)
+    assert not sender.say(more)
+    (end,) = sender.say(other, payload=b"2")
+    assert end.performative.error.condition == INVALID_FIELD  # type: ignore[union-attr]
+    assert sender.session.unfinished_bytes == 0
+    assert not stored(harness)
+
+
 def test_an_aborted_message_leaves_nothing(harness: Harness, sender: AmqpWire) -> None:
     sender.say(Transfer(handle=0, delivery_id=0, delivery_tag=b"t", more=True), payload=b"anything")
     assert not sender.say(Transfer(handle=0, aborted=True), payload=b"more")

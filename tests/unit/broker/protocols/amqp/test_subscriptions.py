@@ -82,6 +82,16 @@ def test_a_durable_subscription_collects_messages_while_its_client_is_away(
     assert received(again) == ["a", "b"]
 
 
+@pytest.mark.parametrize("fields", [{"echo": True}, {"drain": True}])
+def test_a_flow_of_a_link_is_answered_behind_its_attach(come: Make, fields: dict[str, bool]) -> None:
+    wire = come()
+    source = schema.Source(address="topic://prices", durable=2)
+    attach = schema.Attach(name="sub", handle=1, role=True, source=source, target=schema.Target())
+    flow = schema.Flow(incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=2, **fields)
+    answers = [each.performative for each in wire.say(attach, flow)]
+    assert [type(each).__name__ for each in answers] == ["Attach", "Flow"]
+
+
 def test_a_durable_subscription_ends_with_the_close_of_its_link(come: Make, harness: Harness) -> None:
     wire = come()
     durable(wire)

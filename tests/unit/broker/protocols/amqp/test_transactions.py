@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.commands import AckMode
+from tandemmq.broker.core.commands import AckMode, ClientError
 from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.protocols.amqp import schema
 from tandemmq.broker.protocols.amqp.codec import write_composite
@@ -30,6 +30,7 @@ from tandemmq.broker.protocols.amqp.errors import (
 from tandemmq.broker.protocols.amqp.frames import frame_of
 from tandemmq.broker.protocols.amqp.links import CREDIT
 from tandemmq.broker.protocols.amqp.schema import (
+    UINT_MAX,
     Accepted,
     Attach,
     Begin,
@@ -460,6 +461,35 @@ def test_unsettled_deliveries_stay_with_the_client_after_a_rollback(
     wire.commit(again)
     wire.dispose(0, Released(), last=2)
     assert stored(harness) == [("1", 0), ("2", 0), ("3", 0), ("4", 0)]
+
+
+def test_a_range_settles_no_delivery_of_a_transaction(harness: Harness, wire: Controller, five: None) -> None:
+    wire.receiver(credit=3)
+    id = wire.declare()
+    wire.retire(id, 1, Accepted(), settled=False)
+    answers = wire.dispose(0, Accepted(), last=UINT_MAX, settled=False)
+    assert [(each.first, each.last, each.settled) for each in answers] == [(0, 0, True), (2, 2, True)]
+    wire.roll_back(id)
+    wire.dispose(1, Released())
+    assert stored(harness) == [("1", 0), ("3", 0), ("4", 0)]
+
+
+def test_a_transaction_names_only_the_deliveries_that_it_takes(wire: Controller, five: None) -> None:
+    wire.receiver(credit=3)
+    id = wire.declare()
+    wire.dispose(1, Accepted())
+    answers = wire.retire(id, 0, Accepted(), last=9, settled=False)
+    assert [(each.first, each.last, each.settled) for each in answers] == [(0, 0, False), (2, 2, False)]
+
+
+def test_a_refused_outcome_leaves_the_others_of_its_range(wire: Controller, five: None) -> None:
+    wire.receiver(credit=3)
+    wire.dispose(1, Accepted())
+    disposition = Disposition(role=True, first=0, last=2, state=Accepted())
+    first, last = wire.session.receive(frame_of(0, write_composite(disposition)))
+    wire.session.fail(ClientError("refused", receipt=first.receipt))  # type: ignore[attr-defined]
+    wire.session.receipt(last.receipt)  # type: ignore[attr-defined]
+    assert [(each.first, each.last) for each in wire.all_of(Disposition)] == [(2, 2)]
 
 
 def test_a_commit_settles_what_the_client_did_not(wire: Controller, five: None) -> None:
