@@ -150,5 +150,6 @@ def test_whatever_fails_what_was_promised_holds_and_nothing_is_promised_later(sc
     chosen = every if IS_PROOF else dice.sample(every, LIVES)
     calls = {failed.call for each in chosen if (failed := hold(scratch, *each, dice)) is not None}
     print(f"{total} calls, {len(chosen)} of {len(every)} failures: {', '.join(sorted(calls))}")
-    # A sample may leave out what there is little of.
-    assert calls >= ({"pwrite", "fdatasync", "fsync", "open"} if IS_PROOF else {"pwrite"})
+    # How many calls there are depends on the time, so a sample may leave out any of them.
+    assert calls >= ({"pwrite", "fdatasync", "fsync", "open"} if IS_PROOF else set())
+    assert calls
