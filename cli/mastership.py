@@ -192,8 +192,8 @@ def _print(shown: Answer) -> None:
     if shown["lease_seconds"] is not None:
         lines.append(("lease", f"{shown['lease_seconds']:g} s"))
     waiting = [_who(waiter) for waiter in shown["waiting"]]
-    nobody = "none" if shown["all_waiting_are_known"] else "none known; give the standbys with --admin"
-    lines.append(("waiting", ", ".join(waiting) or nobody))
+    none = "none" if shown["all_waiting_are_known"] else "none known; give the standbys with --admin"
+    lines.append(("waiting", ", ".join(waiting) or none))
     if shown["unsafe"]:
         lines.append(("unsafe", str(shown["unsafe"])))
     print_facts(lines)

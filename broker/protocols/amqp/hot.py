@@ -5,8 +5,8 @@
     header        00 53 70 c0 size count  durable priority ttl first-acquirer delivery-count
     properties    00 53 73 c0 size count  message-id user-id to subject reply-to correlation-id ...
 
-Promises: what is read here is what ``codec.py`` reads. Anything unusual, or damaged, gives None: then codec.py reads
-it, or says what is wrong with it.
+Promises: each result is the same as that of ``codec.py``. Anything unusual or damaged gives None: then codec.py reads
+it, or names the mistake.
 """
 
 from __future__ import annotations

@@ -299,7 +299,7 @@ async def test_the_packet_id_of_a_message_that_was_deleted_is_given_back(world: 
 
 
 async def test_a_packet_id_is_given_back_once_nothing_waits_any_more(world: World) -> None:
-    """It is not known earlier which of the waiting messages has the packet id."""
+    """Until the last waiting message is answered, the bridge cannot know which of them has the packet id."""
     await world.begin()
     await world.send("up/a", "one")
     await world.begin(IN)

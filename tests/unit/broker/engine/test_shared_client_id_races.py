@@ -130,7 +130,7 @@ def test_a_client_id_that_got_an_owner_meanwhile_holds_no_share_of_another(stepp
     alice, again, mallory = (sharing(stepped, name) for name in ("alice", "alice", "mallory"))
     options = {"share": "#s", "has_terms": True}
     alice.subscribe("s", EVERY, **options).turn()
-    alice.unsubscribe("s")  # in steps it ends, because nobody holds it
+    alice.unsubscribe("s")  # no client holds it, so it ends in steps
     while stepped.engine.inventory.destinations.durables:
         stepped.turn(1)
     mallory.subscribe("t", EVERY, durable_name="t", **options)

@@ -39,7 +39,7 @@ ALL = b"".join(
 
 
 class Heard:
-    """What a client hears, of whatever messages."""
+    """The bytes that a client receives, however they are divided into messages."""
 
     def __init__(self) -> None:
         self.cutter = FrameCutter(1 << 20)

@@ -1,4 +1,4 @@
-"""The scrubber finds ranges of sealed files that fail verification, whoever reads them, and reports repairs."""
+"""The scrubber finds ranges of sealed files that fail verification, and reports repairs."""
 
 # proves: open-file-is-not-scrubbed, damage-of-the-file-that-has-the-name, repair-is-read-again-before-it-counts
 

@@ -88,7 +88,7 @@ def nothing_is_left(harness: Harness, wire: AmqpWire) -> None:
 
 @pytest.fixture
 def whole(make: Make) -> bytes:
-    """What the broker says to the conversation, each frame of which has its turn."""
+    """The answers of the broker to the conversation, with a turn for each frame."""
     wire = make()
     answers = heard(wire, *CONVERSATION)
     assert wire.is_closed

@@ -61,7 +61,7 @@ def forms(message: Message) -> list[Message]:
 
 
 def shown(message: Message) -> Message:
-    """What other protocols get, in each form."""
+    """The message as other protocols get it, in each of its forms."""
     found = [decoded(each, is_quick=False) for each in forms(message)]
     assert all(each is not None and each.body == found[0].body for each in found)  # type: ignore[union-attr]
     assert found[0] is not None
