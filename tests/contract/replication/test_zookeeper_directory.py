@@ -205,7 +205,7 @@ def test_with_a_password_nobody_else_reads_or_writes(
         with pytest.raises(NoAuthError):
             getattr(stranger, verb)(*arguments)
     wrong = member(replace(place, password="two"), B)
-    assert eventually(lambda: wrong.problem is not None and "refuses us: NoAuthError" in wrong.problem)
+    assert eventually(lambda: wrong.problem is not None and "refuses this broker: NoAuthError" in wrong.problem)
     assert wrong.entries() == (B,)
 
 
