@@ -90,9 +90,10 @@ def measure(sides: Mapping[str, Path], cases: Sequence[str], rounds: int, scale:
     """Measure all rounds. After ROUNDS_OF_A_BROKER rounds, new brokers are started. A broker that is not measured is
     idle."""
     runs: list[Run] = []
+    protocols = ("mqtt",) if any(CASES[case].qos is not None for case in cases) else ()
     for first in range(1, rounds + 1, ROUNDS_OF_A_BROKER):
         with ExitStack() as running:
-            servers = {side: running.enter_context(Measured(tree)) for side, tree in sides.items()}
+            servers = {side: running.enter_context(Measured(tree, protocols=protocols)) for side, tree in sides.items()}
             for case in cases:
                 for server in servers.values():
                     load_figures(server, case, scale)

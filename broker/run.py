@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,10 +27,10 @@ from tandemmq.broker.engine.slicing import Slices
 from tandemmq.broker.ha.hung_threads import hung_threads
 from tandemmq.broker.ha.service import AnyStore
 from tandemmq.broker.ha.states import Phase, Role, Trouble, classify
+from tandemmq.broker.process import switch_interval
 from tandemmq.broker.process.allocator import FreeMemory, give_back_long_blocks
 from tandemmq.broker.process.garbage import LongLived
 from tandemmq.broker.process.log import Log
-from tandemmq.broker.process.switch_interval import restore, shorten
 from tandemmq.broker.settings.policies import policies_of
 from tandemmq.broker.start_checks import demand
 from tandemmq.broker.wiring import Parts
@@ -57,9 +56,6 @@ PENDING_SECONDS_MAX = 1.0
 GC_ALLOCATIONS = 10_000
 # The middle generation is scanned often, as the delay grows with the objects since the last scan; the old one seldom.
 GC_MIDDLE_ROUNDS, GC_OLD_ROUNDS = 2, 200
-# Time that a thread waits for the interpreter after a system call while another thread has it (Python's own: 5 ms). A
-# receipt needs about five of these waits. docs/decisions/0020.
-SWITCH_SECONDS = 0.0003
 
 #: Log event of a demotion, if it is not `demoted`.
 _DEMOTED_BY: Final = {
@@ -88,7 +84,7 @@ def run_broker(
     # Objects from before the first message stay, and need no repeated scans.
     gc.freeze()
     gc.set_threshold(GC_ALLOCATIONS, GC_MIDDLE_ROUNDS, GC_OLD_ROUNDS)
-    sys.setswitchinterval(SWITCH_SECONDS)
+    switch_interval.start()
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     try:
         runner.run(Broker(settings, read_again, process_log).run())
@@ -287,12 +283,12 @@ class Broker:
         if self._is_rest_made:
             return
         self._is_rest_made = True
-        shorten()
+        switch_interval.shorten()
         making = asyncio.get_running_loop().run_in_executor(self._parts.asking, _prepare_parts)
         making.add_done_callback(self._rest_made)
 
     def _rest_made(self, _: asyncio.Future[None]) -> None:
-        restore()
+        switch_interval.restore()
         if self._admin is not None:
             self._admin.open()
 

@@ -290,10 +290,12 @@ class TandemMQ(Server):
 
 
 class Measured(Connected, TandemMQ):
-    """A broker that listens for every protocol."""
+    """A broker that listens for STOMP, JMS and ``protocols``, which a tree of an older commit may not know."""
 
-    def __init__(self, tree: Path | None = TREE, python: str = sys.executable) -> None:
+    def __init__(
+        self, tree: Path | None = TREE, python: str = sys.executable, protocols: Sequence[str] = ("mqtt", "amqp")
+    ) -> None:
         super().__init__(tree=tree, python=python)
         self.ports = {"stomp": self.port, "jms": free_port()}
-        self.ports |= {protocol: self.listen_to(protocol) for protocol in ("mqtt", "amqp")}
+        self.ports |= {protocol: self.listen_to(protocol) for protocol in protocols}
         self.openwire = f"{HOST}:{self.ports['jms']}"

@@ -31,6 +31,7 @@ from tandemmq.broker.net.transport import DEFAULT_LIMITS, Connection, Engine, Ou
 from tandemmq.broker.net.turns import Turns
 from tandemmq.broker.net.unfinished_input import UnfinishedInput
 from tandemmq.broker.net.websocket import WebSocket, WebSocketOptions
+from tandemmq.broker.process.switch_interval import note_load
 from tandemmq.broker.protocols.session import Session
 from tandemmq.broker.protocols.websocket.upgrade import Refusal
 from tandemmq.config.addresses import Address
@@ -221,7 +222,7 @@ class Server:
         loop = asyncio.get_running_loop()
         self._outbox = outbox = Outbox(loop, engine)
         self._overlong_before = self.overlong_steps
-        self._turns = turns = Turns(loop, self._clock, between=outbox.take_reports)
+        self._turns = turns = Turns(loop, self._clock, between=outbox.take_reports, note_load=note_load)
         unfinished = UnfinishedInput(loop, engine.memory)
         bound, self._bound = self._bound, []
         try:

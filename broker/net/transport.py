@@ -17,11 +17,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from tandemmq import log_events
-from tandemmq.broker.core.commands import ClientError, Command, ErrorKind
+from tandemmq.broker.core.commands import ClientError, Command, ErrorKind, Send
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.memory import SHARE, TLS_BUFFERS, TLS_BYTES, Holder, Kind, Memory
 from tandemmq.broker.core.slices import CLOCK
-from tandemmq.broker.net.turns import LONG_READ_BYTES, OVERLONG_SECONDS, READ_SECONDS, SLICE_SECONDS, Turns
+from tandemmq.broker.net.turns import (
+    FRESH_BYTES_MAX,
+    LONG_READ_BYTES,
+    OVERLONG_SECONDS,
+    READ_SECONDS,
+    SLICE_SECONDS,
+    Turns,
+)
 from tandemmq.broker.net.unfinished_input import COUNTED_BYTES_MIN, FRAME_SECONDS_MAX, UnfinishedInput
 from tandemmq.broker.net.unread_output import UnreadOutput
 from tandemmq.broker.protocols.output import asleep
@@ -263,6 +270,7 @@ class Connection:
     _is_queued: bool = field(default=False, init=False)  # waits for its turn in Turns
     # Waiting bytes that the session has. It keeps them in memory until all are parsed.
     _fed_bytes: int = field(default=0, init=False)
+    _is_sender: bool = field(default=False, init=False)  # sent messages when its last turn ended
     _is_parsing: bool = field(default=False, init=False)  # in its turn; stays true if it closes in its turn
     _transport: asyncio.Transport | None = field(default=None, init=False)
     _disconnect: Command | None = field(default=None, init=False)  # carried out after the received input
@@ -455,7 +463,7 @@ class Connection:
             self._parse(data, now, turns.ends)
         else:
             self._keep(data)
-            self._settle(has_spent=is_beyond_share)
+            self._settle(has_spent=is_beyond_share or length > FRESH_BYTES_MAX)
 
     def _note_long_read(self, length: int, now: float) -> None:
         """Count the buffers of TLS, and begin the time in which the connection may be read in this turn. ``now``: time
@@ -569,6 +577,7 @@ class Connection:
         ):
             self._hold()
         if has_more or self._states or session.unfinished_bytes >= COUNTED_BYTES_MIN:
+            self._is_sender = bool(commands) and isinstance(commands[-1], Send)
             self._end_turn(has_more, len(fed), ended)
         self._is_parsing = False
 
@@ -641,7 +650,7 @@ class Connection:
         is_free = not states & _NOT_TO_READ
         if is_free and states & (_LEFT | _WOKEN) and not self._is_queued:
             self._is_queued = True
-            self._turns.wait(self, has_spent=has_spent)
+            self._turns.wait(self, has_spent=has_spent, is_sender=self._is_sender)
         is_to_rest = not is_free or states & _LEFT != 0
         if is_to_rest is (states & _RESTING != 0) or self._states & _OVER or self._transport is None:
             return

@@ -3,7 +3,9 @@
 A connection parses its input for ``SLICE_SECONDS`` at most, and is read for ``READ_SECONDS``; all together do for
 ``TURN_SECONDS`` of each turn. A connection that has more, or that finds the time used up, waits, and is not read
 meanwhile. The line has first the connections that found no time, so that a client that sends little hardly waits; then
-the connections that had a slice, one after the other, for ``SPENT_SECONDS`` each.
+the connections that had a slice, one after the other, for ``SPENT_SECONDS`` each. Of these, the ones that sent messages
+come last: otherwise senders that are faster than consumers would leave the consumers no time to acknowledge, and a
+message that waits costs twice as much as one that is consumed at once.
 
 Between the two parts of the line, the loop hands the commands of the first to the store, which writes while the second
 part has its time. Between the steps, the reports of the store are taken and the receipts written (``between``). Before
@@ -32,6 +34,10 @@ SPENT_SECONDS: Final = 0.0005
 # time in a turn is read again in the next one. After a read of less than LONG_READ_BYTES the loop continues by itself.
 READ_SECONDS: Final = 0.0005
 LONG_READ_BYTES: Final = 64 * 1024
+# A connection that finds no time waits before the others if it was read for at most this much.
+FRESH_BYTES_MAX: Final = 16 * 1024
+# After this number of turns in which no connection waits, the load is over.
+TURNS_WITHOUT_LOAD: Final = 16
 # A longer step is logged, at most once in TELL_SECONDS.
 OVERLONG_SECONDS: Final = 0.05
 TELL_SECONDS: Final = 5.0
@@ -48,25 +54,28 @@ class Waiting(Protocol):
 class Turns:
     """Turns of the connections of one server. For the loop's thread. ``clock``: seconds; it also advances within a
     turn, and every ``until`` is a time of it. ``turn_seconds``: time of each turn for all connections together.
-    ``between`` is called between the steps of connections."""
+    ``between`` is called between the steps of connections, ``note_load`` with whether connections wait."""
 
     _loop: asyncio.AbstractEventLoop
     clock: Callable[[], float] = time.monotonic
     turn_seconds: float = TURN_SECONDS
     between: Callable[[], object] = lambda: None
+    note_load: Callable[[bool], object] = lambda is_loaded: None
     ends: float = field(default=0.0, init=False)  # end of this turn's time; 0: it has not begun
     _is_called: bool = field(default=False, init=False)
     _fresh: deque[Waiting] = field(default_factory=deque, init=False)
     _spent: deque[Waiting] = field(default_factory=deque, init=False)
+    _senders: deque[Waiting] = field(default_factory=deque, init=False)  # had a slice, too, and sent messages in it
     _told: float = field(default=-TELL_SECONDS, init=False)
     number: int = field(default=0, init=False)  # of this turn
     began: float = field(default=0.0, init=False)  # by the loop's time
+    _turns_without_load: int = field(default=0, init=False)
     overlong: int = field(default=0, init=False)  # how many steps took longer than OVERLONG_SECONDS
 
     @property
     def waiting(self) -> int:
         """Number of connections that wait."""
-        return len(self._fresh) + len(self._spent)
+        return len(self._fresh) + len(self._spent) + len(self._senders)
 
     def begin(self) -> float:
         """Return the time of the clock until which the caller may work in this turn; 0: no time is left."""
@@ -84,10 +93,11 @@ class Turns:
         self.began = self._loop.time()
         self._call()
 
-    def wait(self, connection: Waiting, *, has_spent: bool) -> None:
+    def wait(self, connection: Waiting, *, has_spent: bool, is_sender: bool = False) -> None:
         """Call ``resume`` of ``connection`` in a later turn; it does not wait already. ``has_spent``: it had its
-        slice."""
-        (self._spent if has_spent else self._fresh).append(connection)
+        slice; ``is_sender``: it sent messages at the end of it."""
+        line = self._fresh if not has_spent else self._senders if is_sender else self._spent
+        line.append(connection)
         self._call()
 
     def took(self, seconds: float, who: object, what: Iterable[object]) -> None:
@@ -117,8 +127,13 @@ class Turns:
         self._is_called = False
         self.ends = 0.0
         self.number += 1
-        if not self._fresh and not self._spent:
+        if not self._fresh and not self._spent and not self._senders:
+            self._turns_without_load += 1
+            if self._turns_without_load == TURNS_WITHOUT_LOAD:
+                self.note_load(False)
             return
+        self._turns_without_load = 0
+        self.note_load(True)
         self._is_called = True
         self.begin()
         try:
@@ -133,17 +148,16 @@ class Turns:
 
     def _resume_spent(self) -> None:
         """Continue the turn with the connections that had a slice."""
-        spent = len(self._spent)
         try:
-            # One of the others has its turn, however many found no time: none waits for ever.
-            if spent:
-                self._spent.popleft().resume(self.clock() + SPENT_SECONDS)
-            for _ in range(spent - 1):
-                self.between()  # prove: reports-between-steps
-                until = self.begin()
-                if not until:
-                    break
-                self._spent.popleft().resume(min(until, self.clock() + SPENT_SECONDS))
+            for line in (self._spent, self._senders):
+                for number in range(len(line)):
+                    self.between()  # prove: reports-between-steps
+                    until = self.begin()
+                    # One of each line has its turn, however many found no time: none waits for ever.
+                    if number and not until:
+                        break
+                    slice_ends = self.clock() + SPENT_SECONDS
+                    line.popleft().resume(min(until, slice_ends) if number else slice_ends)
         finally:
             self._loop.call_soon(self._give_way)
 
