@@ -7,11 +7,12 @@ import asyncio
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from tandemmq.broker.process.switch_interval import SHORT_SECONDS
+from tandemmq.broker.process.switch_interval import SHORT_SECONDS, start
 from tandemmq.broker.wiring import _prepare_in_thread
 
 
 async def test_the_loop_gets_the_interpreter_soon_while_a_body_is_prepared() -> None:
+    start()
     usual, is_over = sys.getswitchinterval(), asyncio.Event()
     seen: list[float] = []
     with ThreadPoolExecutor(1) as threads:

@@ -22,6 +22,7 @@ from tandemmq.broker.net.turns import (
     READ_SECONDS,
     SLICE_SECONDS,
     TURN_SECONDS,
+    TURNS_WITHOUT_LOAD,
     Turns,
 )
 from tandemmq.broker.protocols.session import COMMANDS_MAX
@@ -45,6 +46,20 @@ async def timed_bench(bench_of: Any) -> AsyncIterator[Any]:
 
 def numbers(commands: list[Any]) -> list[int]:
     return [int(command.message.body) for command in commands if isinstance(command, Send)]
+
+
+async def test_a_connection_is_a_sender_as_long_as_its_turns_end_with_a_send(timed_bench: Any) -> None:
+    client = await timed_bench.connected()
+    turns = timed_bench.server._turns
+    lines: list[tuple[int, int]] = []
+    turns.between = lambda: lines.append((len(turns._spent), len(turns._senders)))
+    await client.say(b"".join(SEND % number for number in range(1000)))
+    await timed_bench.until(lambda: len(timed_bench.engine.commands) >= 1000)
+    assert set(lines) == {(0, 1)}
+    lines.clear()
+    await client.say(b"".join(b"SUBSCRIBE\nid:%d\ndestination:/queue/a\n\n\0" % number for number in range(1000)))
+    await timed_bench.until(lambda: len(timed_bench.engine.commands) >= 2000)
+    assert set(lines[1:]) == {(1, 0)}
 
 
 async def test_a_client_that_sends_very_much_lets_others_in_between(timed_bench: Any) -> None:
@@ -179,10 +194,11 @@ class ManualLoop:
 class Worker:
     """Has so much to do, and does it whenever it has its turn."""
 
-    def __init__(self, world: World, name: str, seconds: float) -> None:
+    def __init__(self, world: World, name: str, seconds: float, *, is_sender: bool = False) -> None:
         self.world = world
         self.name = name
         self.seconds = seconds
+        self.is_sender = is_sender
 
     def begin(self) -> None:
         until = self.world.turns.begin()
@@ -197,7 +213,7 @@ class Worker:
         self.world.now += spent
         self.seconds -= spent
         if self.seconds > 1e-9:
-            self.world.turns.wait(self, has_spent=True)
+            self.world.turns.wait(self, has_spent=True, is_sender=self.is_sender)
 
 
 class World:
@@ -224,6 +240,41 @@ def test_a_connection_that_found_no_time_is_served_before_those_that_had_a_slice
     assert world.turn()[:2] == ["d", "late"]
     counts = Counter(name for _ in range(20) for name in world.turn())
     assert max(counts.values()) - min(counts.values()) <= 1, counts
+
+
+def test_senders_have_the_time_that_consumers_leave_and_always_a_slice() -> None:
+    world = World()
+    for _ in range(4):
+        Worker(world, "sender", 1.0, is_sender=True).begin()
+    world.turn()
+    consumers = [Worker(world, "consumer", 20 * TURN_SECONDS) for _ in range(4)]
+    for consumer in consumers:
+        consumer.begin()
+    world.turn()
+    world.turn()
+    counts = Counter(name for _ in range(40) for name in world.turn())
+    assert counts["consumer"] > 3 * counts["sender"] > 0
+    while any(consumer.seconds > 1e-9 for consumer in consumers):
+        assert len(world.loop.calls) == 1
+        world.turn()
+    counts = Counter(name for _ in range(40) for name in world.turn())
+    assert counts["sender"] > 40
+
+
+def test_the_load_ends_after_some_turns_in_which_no_connection_waits() -> None:
+    world = World()
+    told: list[bool] = []
+    world.turns.note_load = told.append
+    Worker(world, "x", 2 * TURN_SECONDS).begin()
+    while world.loop.calls:
+        world.turn()
+    assert set(told) == {True}
+    for number in range(1, TURNS_WITHOUT_LOAD + 3):
+        assert (False in told) is (number > TURNS_WITHOUT_LOAD - 1), number
+        Worker(world, "x", SLICE_SECONDS / 10).begin()
+        world.turn()
+    assert told.count(False) == 1
+    assert not told[-1]
 
 
 def test_reports_are_taken_between_the_steps_of_connections() -> None:
