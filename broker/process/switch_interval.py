@@ -22,7 +22,9 @@ _is_loaded = False
 
 
 def start() -> None:
-    """Make the interval the usual one."""
+    """Make the interval the usual one, until there is load or long work."""
+    global _is_loaded
+    _is_loaded = False
     _set()
 
 
