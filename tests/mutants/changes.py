@@ -42,6 +42,13 @@ class Mutant:
     def name(self) -> str:
         return f"{self.mark.name}: {self.what}"
 
+    def demand_syntax(self) -> None:
+        """Raise MarkError if the source is not Python any more."""
+        try:
+            ast.parse(self.source)
+        except SyntaxError as error:
+            raise MarkError(f"{self.mark.place}: {self.name}: cannot be read any more: {error}") from error
+
 
 # In a text: what stands from a place to a place (of bytes), and what is to stand there.
 _Edit = tuple[int, int, str]
@@ -72,10 +79,6 @@ class _Text:
         if not found:
             raise self._error("nothing can be changed there")
         for changed, what in found.items():
-            try:
-                ast.parse(changed)
-            except SyntaxError as error:
-                raise self._error(f"cannot be read any more ({what}): {error}") from error
             yield Mutant(self._mark, what, changed)
 
     def _changes(self) -> Iterator[tuple[str, list[_Edit]]]:

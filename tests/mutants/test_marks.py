@@ -46,6 +46,8 @@ def test_every_mutant_is_another_text_and_named_apart(mutants: list[Mutant]) -> 
     assert len({mutant.name for mutant in mutants}) == len(mutants)
     for mutant in mutants:
         assert mutant.source != (ROOT / mutant.mark.path).read_text(encoding="utf-8"), mutant.name
+        if mutant.mark.path.endswith(".py"):
+            mutant.demand_syntax()
 
 
 def test_every_mark_is_declared_by_a_test() -> None:
@@ -165,12 +167,17 @@ def test_another_value_is_nothing_of_its_kind() -> None:
         ("g()  # prove: b\nf()  # prove: a order b\n", "does not stand behind it"),
         ("if x:\n    f()  # prove: a order b\ng()  # prove: b\n", "not in the same block"),
         ("f(\n    a,  # prove: a\n    b,\n)\n", "no operand, condition or keyword argument ends there"),
-        ('f(x)  # prove: a "x)" -> "x"\n', "cannot be read any more"),
     ],
 )
 def test_a_mark_that_says_nothing_is_named(source: str, expected: str) -> None:
     with pytest.raises(MarkError, match=expected):
         mutants_of(source, list(marks_in("x.py", source)))
+
+
+def test_a_mutant_that_is_not_python_is_named() -> None:
+    source = 'f(x)  # prove: a "x)" -> "x"\n'
+    with pytest.raises(MarkError, match="cannot be read any more"):
+        mutants_of(source, list(marks_in("x.py", source)))[0].demand_syntax()
 
 
 def test_a_mark_is_found_in_a_tree(tmp_path: Path) -> None:

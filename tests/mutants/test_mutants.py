@@ -35,7 +35,7 @@ SECONDS_EACH = 60
 @pytest.mark.timeout(7200 if COUNT is None else 300 + SECONDS_EACH * (COUNT + IS_CI * NAMED_COUNT))
 def test_a_wrong_line_that_carries_a_safety_argument_is_seen(capsys: pytest.CaptureFixture[str]) -> None:
     mutants = all_mutants()
-    total = len(mutants)
+    total, marks = len(mutants), {mutant.mark.name for mutant in mutants}
     if COUNT is not None:
         possible = [mutant for mutant in mutants if IS_CI or not needs_service(mutant.mark)]
         dice = random.Random(SEED)
@@ -49,5 +49,5 @@ def test_a_wrong_line_that_carries_a_safety_argument_is_seen(capsys: pytest.Capt
         print(line_of(outcome))
     with capsys.disabled():
         print(summary_of(outcomes))
-    assert len({mutant.mark.name for mutant in all_mutants()} & NAMED) == len(NAMED)
+    assert marks >= NAMED
     assert [outcome.mutant.name for outcome in outcomes if outcome.how is How.NOTHING] == []

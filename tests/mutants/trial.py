@@ -93,7 +93,7 @@ class Tree:
         copy_bytecode(root, self._root, self._compiled)
 
     def try_out(self, mutant: Mutant, tests: Sequence[str]) -> Outcome:
-        """Run ``tests`` until one fails. Raises TrialFailed."""
+        """Run ``tests`` until one fails. Raises TrialFailed, and MarkError if the mutant is not Python."""
         file = self._root / mutant.mark.path
         original = file.read_text(encoding="utf-8")
         started = time.monotonic()
@@ -101,6 +101,8 @@ class Tree:
             file.write_text(mutant.source, encoding="utf-8")
             if file.suffix == ".c":
                 self._demand_compilable(file)
+            else:
+                mutant.demand_syntax()
             self._forget_compiled(file)
             code, printed = self._pytest("-x", *tests)
             if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
