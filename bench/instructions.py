@@ -39,7 +39,7 @@ CLOCK_RATE = 0.004
 MESSAGES = 500
 START_SECONDS_MAX = 300.0
 STALL_SECONDS_MAX = 120.0
-ROUNDS = 3
+ROUNDS = 2
 # Maximum number of times that the rounds of a case are repeated while it exceeds the budget.
 TRIALS_MAX = 4
 BUDGET_FILE = Path(__file__).with_name("budget.toml")
