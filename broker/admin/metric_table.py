@@ -144,6 +144,7 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
     ),
     "Clients": (
         _counted("connections", "Client connections."),
+        _gauge("connector_connections", "Client connections of a connector.", labels=("connector",)),
         _counted("clients", "Client connections that have identified themselves."),
         _counted("slow_consumers", "Consumers that are slow by policy."),
         _counted("slow_consumers_aborted_total", "Slow consumers that were removed."),

@@ -118,6 +118,9 @@ SAMPLES: Final[dict[str, Callable[[Status], Iterable[Sample]]]] = {
     "phase": lambda status: _one_of((each.value for each in Phase), status.get("phase")),
     "lock_info": _lock,
     "demotions_total": _demotions,
+    "connector_connections": lambda status: (
+        ((name,), count) for name, count in status.get("connector_connections", {}).items()
+    ),
     "certificate_remaining_seconds": lambda status: (
         ((each["file"], each["kind"]), each["remaining_seconds"]) for each in status.get("certificates", ())
     ),

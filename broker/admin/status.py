@@ -144,6 +144,7 @@ class Report:
             answer["takeover"] = store.prediction(self._lock_seconds()).figures()
             answer["blocked_producers"] = engine.flow.blocked()
             answer["held_back"] = engine.memory_holders.held_back()
+            answer["connector_connections"] = self.server.counts()
             if store.is_congested:
                 answer["congested"] = True
             if isinstance(store, SeveralStores):

@@ -131,6 +131,12 @@ def test_an_unknown_value_is_omitted() -> None:
     assert not any(line.startswith("tandemmq_lock_proof_age_seconds ") for line in scrape(BARE))
 
 
+def test_connections_are_counted_by_connector() -> None:
+    lines = scrape(BARE | {"connector_connections": {"amqp": 3, "stomp": 0}})
+    assert 'tandemmq_connector_connections{connector="amqp"} 3.0' in lines
+    assert 'tandemmq_connector_connections{connector="stomp"} 0.0' in lines
+
+
 def test_demotions_are_counted_by_trouble_and_those_that_never_were_are_0() -> None:
     lines = scrape(BARE | {"demotions": {"LOCK_LOST": 2}, "counts": {"handovers_total": 1}})
     shown = {line for line in lines if line.startswith("tandemmq_demotions_total{")}
