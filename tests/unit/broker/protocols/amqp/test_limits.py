@@ -103,7 +103,7 @@ def test_handles_take_no_memory_of_their_own() -> None:
         for handle in range(HANDLE_MAX + 1):
             table.check_free(handle)
             assert table.take_handle(handle) == handle
-            table.leave(handle)
+            table.note_detached(handle)
         taken = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
@@ -112,8 +112,8 @@ def test_handles_take_no_memory_of_their_own() -> None:
         table.take_handle(7)
     table.free_handle(900)
     assert table.take_handle(7) == 900
-    assert table.is_left(7)
-    assert not table.is_left(7)
+    assert table.finish_detach(7)
+    assert not table.finish_detach(7)
     table.check_free(7)
 
 
