@@ -102,7 +102,7 @@ def read_by_stomp(port: int, queue: str, count: int) -> list[tuple[dict[str, str
 
 
 @pytest.mark.parametrize("transformer", ["native", "raw"])
-def test_what_activemq_stored_encoded_arrives_byte_for_byte_and_decoded(
+def test_encoded_messages_of_activemq_arrive_byte_for_byte_and_decoded(
     java: Callable[..., list[str]], tmp_path: Path, transformer: str
 ) -> None:
     directory = tmp_path / "data"
@@ -121,7 +121,7 @@ def test_what_activemq_stored_encoded_arrives_byte_for_byte_and_decoded(
         assert "JMS_AMQP_NATIVE" not in headers
 
 
-def test_what_activemq_mapped_arrives_with_its_sections(java: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_mapped_messages_of_activemq_arrive_with_their_sections(java: Callable[..., list[str]], tmp_path: Path) -> None:
     directory = tmp_path / "data"
     mapped = [ENVELOPE + value("t\u00ebxt"), ENVELOPE + section(0x75, b"text"), ENVELOPE + value({"a": 1, "b": b"x"})]
     with served(java, directory, "transport.transformer=jms") as port, AmqpSocket(port) as client:
@@ -137,7 +137,7 @@ def test_what_activemq_mapped_arrives_with_its_sections(java: Callable[..., list
         assert sections[0x74] == {"colour": "red", "small": 200, "n": 7}
 
 
-def test_what_we_stored_is_delivered_by_activemq(java: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_activemq_delivers_messages_that_tandemmq_stored(java: Callable[..., list[str]], tmp_path: Path) -> None:
     directory = tmp_path / "data"
     with ours(directory) as (_, port), AmqpSocket(port) as client:
         client.send("for.amqp", ONLY_HERE, *MESSAGES)
@@ -166,7 +166,7 @@ def test_what_we_stored_is_delivered_by_activemq(java: Callable[..., list[str]],
     }
 
 
-def test_an_activemq_without_amqp_delivers_what_we_stored(
+def test_activemq_without_amqp_delivers_messages_that_tandemmq_stored(
     require_service: Callable[[object, str], None], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     tandem = program(require_service, tmp_path_factory.mktemp("classes"), "Tandem")
@@ -179,7 +179,7 @@ def test_an_activemq_without_amqp_delivers_what_we_stored(
     assert queue[0]["properties"]["colour"] == ["string", "red"]
 
 
-def test_what_both_stored_has_the_same_fields(java: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_both_brokers_store_the_same_fields(java: Callable[..., list[str]], tmp_path: Path) -> None:
     """Each property that ActiveMQ sets has the same name, type and value here."""
     encoded = (
         header(durable=True, first_acquirer=True, delivery_count=2)

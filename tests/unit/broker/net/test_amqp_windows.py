@@ -87,7 +87,7 @@ async def bench(make_engine: Any) -> AsyncIterator[Bench]:
     assert bench.counted == 0
 
 
-async def test_what_waits_for_the_window_is_counted_and_bounded(bench: Bench) -> None:
+async def test_deliveries_that_wait_for_the_window_are_counted_and_limited(bench: Bench) -> None:
     connection = bench.connection
     while connection.is_writable:
         bench.deliver()
@@ -102,14 +102,14 @@ async def test_what_waits_for_the_window_is_counted_and_bounded(bench: Bench) ->
     await bench.until(lambda: "writable" in bench.engine.events[before:])
 
 
-async def test_a_connection_that_ends_takes_its_count_with_it(bench: Bench) -> None:
+async def test_the_count_is_released_with_the_connection(bench: Bench) -> None:
     bench.deliver()
     assert bench.counted > len(BODY)
     bench.writer.write(said(schema.Close()))
     await bench.until(lambda: bench.counted == 0)
 
 
-async def test_a_window_that_opens_fills_the_output_only_as_far_as_the_client_reads(bench: Bench) -> None:
+async def test_the_output_is_filled_only_as_fast_as_the_client_reads(bench: Bench) -> None:
     bench.writer.transport.pause_reading()
     for _ in range(200):
         bench.deliver()
@@ -126,7 +126,7 @@ async def test_a_window_that_opens_fills_the_output_only_as_far_as_the_client_re
     assert not bench.connection.is_closing
 
 
-async def test_many_flows_in_one_read_share_the_frames_of_a_turn(bench: Bench) -> None:
+async def test_flows_in_one_read_share_the_frame_limit_of_a_turn(bench: Bench) -> None:
     for _ in range(3):
         bench.deliver()
     before = bench.connection.session.pending_bytes

@@ -71,7 +71,7 @@ EXPECTED = [
 
 
 @pytest.mark.parametrize("size", [1, 5, 64_000])
-async def test_frames_may_be_split_over_messages_and_joined(websockets: Any, size: int) -> None:
+async def test_frames_can_be_split_and_joined_in_messages(websockets: Any, size: int) -> None:
     async with websockets() as (server, engine):
         peer = await Peer.of(server, AMQP)
         for start in range(0, len(ALL), size):
@@ -96,7 +96,7 @@ async def test_text_is_refused(websockets: Any) -> None:
         peer.hang_up()
 
 
-async def test_a_client_with_a_certificate_logs_in_by_it(authority: Authority, make_engine: Any) -> None:
+async def test_external_is_offered_to_a_client_with_a_certificate(authority: Authority, make_engine: Any) -> None:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(authority.certificate("broker"))
     tls.load_verify_locations(authority.root)

@@ -89,7 +89,7 @@ def any_frame(dice: random.Random) -> tuple[Composite, bytes]:
 
 
 @pytest.mark.timeout(300)
-def test_any_frames_hurt_no_other_client(harness: Harness, come: Make) -> None:
+def test_arbitrary_frames_do_not_affect_other_clients(harness: Harness, come: Make) -> None:
     print(f"seed {SEED}")
     dice = random.Random(SEED)
     good = harness.client().subscribe("mine", ORDERS, AckMode.INDIVIDUAL)
@@ -117,7 +117,7 @@ PIECES = st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=40)), max_size
 
 @given(PIECES)
 @settings(deadline=None, max_examples=100)
-def test_any_bytes_of_frames_never_raise(frames: list[tuple[int, bytes]]) -> None:
+def test_arbitrary_frame_bodies_never_raise(frames: list[tuple[int, bytes]]) -> None:
     wire: Any = _session()
     for channel, body in frames:
         wire.receive(frame_of(channel, body))
@@ -126,7 +126,7 @@ def test_any_bytes_of_frames_never_raise(frames: list[tuple[int, bytes]]) -> Non
 
 @given(role=st.booleans(), address=VALUES, other=VALUES, key=SIMPLE, descriptor=SIMPLE)
 @settings(deadline=None, max_examples=100)
-def test_any_terminus_is_answered(role: bool, address: Any, other: Any, key: Any, descriptor: Any) -> None:
+def test_an_arbitrary_terminus_is_answered(role: bool, address: Any, other: Any, key: Any, descriptor: Any) -> None:
     wire = _session()
     codes = (Symbol("apache.org:selector-filter:string"), Symbol("apache.org:no-local-filter:list"), descriptor)
     filters = {

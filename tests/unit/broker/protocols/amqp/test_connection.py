@@ -90,7 +90,7 @@ def test_a_wrong_header_is_answered_with_the_right_one(
     assert [each for each in caplog.messages if logged in each]
 
 
-def test_a_broker_without_room_answers_with_its_header() -> None:
+def test_a_connection_above_the_limit_gets_the_protocol_header() -> None:
     session = AmqpSession("ID:a-1-1", lambda: 1, limits=LIMITS, secret=lambda: "secret")
     session.fail(ClientError("Too many connections"))
     assert session.take() == frames.SASL
@@ -114,7 +114,7 @@ def test_a_broker_without_room_answers_with_its_header() -> None:
         ("SCRAM-SHA-256", None, 3),
     ],
 )
-def test_a_login_has_its_outcome(make: Make, mechanism: str, response: bytes | None, code: int) -> None:
+def test_a_login_is_answered_with_an_outcome(make: Make, mechanism: str, response: bytes | None, code: int) -> None:
     wire = make()
     (outcome,) = wire.log_in(mechanism, response)
     assert outcome.performative == schema.SaslOutcome(code)
@@ -130,7 +130,9 @@ def test_a_login_has_its_outcome(make: Make, mechanism: str, response: bytes | N
         (Undecided("no directory", kind=ErrorKind.LOGIN), 4),
     ],
 )
-def test_a_refused_login_says_whether_to_try_again(make: Make, harness: Any, error: ClientError, code: int) -> None:
+def test_a_refused_login_shows_whether_it_can_be_tried_again(
+    make: Make, harness: Any, error: ClientError, code: int
+) -> None:
     harness.access = Refusing(error)
     harness.begin_term()
     wire = make()
@@ -139,7 +141,7 @@ def test_a_refused_login_says_whether_to_try_again(make: Make, harness: Any, err
     assert wire.is_closed
 
 
-def test_a_login_that_does_not_come_ends(make: Make) -> None:
+def test_a_missing_login_has_a_temporary_outcome(make: Make) -> None:
     wire = make()
     wire.receive(frames.SASL)
     wire.said()
@@ -153,7 +155,7 @@ class Silent(OpenAccess):
     def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None: ...
 
 
-def test_what_comes_before_the_answer_to_the_login_is_bounded(make: Make, harness: Any) -> None:
+def test_input_before_the_answer_to_a_login_is_limited(make: Make, harness: Any) -> None:
     harness.access = Silent(is_everywhere=True)
     harness.begin_term()
     wire = make()
@@ -172,7 +174,7 @@ def test_what_comes_before_the_answer_to_the_login_is_bounded(make: Make, harnes
 
 
 @pytest.mark.parametrize("pieces", Pieces)
-def test_all_may_be_said_before_it_is_answered(make: Make, pieces: Pieces) -> None:
+def test_a_client_can_pipeline_all_its_frames(make: Make, pieces: Pieces) -> None:
     wire = make(pieces=pieces)
     begin = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)
     attach = schema.Attach(
@@ -209,7 +211,7 @@ def test_an_open_is_answered(make: Make) -> None:
     assert wire.said() == frames.EMPTY
 
 
-def test_a_connector_without_idle_timeout_has_none(make: Make) -> None:
+def test_a_connector_without_idle_limit_announces_none(make: Make) -> None:
     wire = make(limits=AmqpLimits("broker", idle_ms=0))
     assert wire.connect().idle_time_out is None
     assert (wire.session.send_interval_ms, wire.session.receive_interval_ms) == (0, 0)
@@ -237,7 +239,7 @@ def test_a_connector_without_idle_timeout_has_none(make: Make) -> None:
         ),
     ],
 )
-def test_a_refused_open_says_so(make: Make, fields: dict[str, Any], condition: str) -> None:
+def test_the_answer_to_a_refused_open_shows_the_refusal(make: Make, fields: dict[str, Any], condition: str) -> None:
     wire = make()
     wire.log_in()
     opened, close = wire.open(**fields)
@@ -247,7 +249,7 @@ def test_a_refused_open_says_so(make: Make, fields: dict[str, Any], condition: s
     assert wire.is_closed
 
 
-def test_frames_behind_a_refused_open_are_not_carried_out(make: Make) -> None:
+def test_frames_after_a_refused_open_are_ignored(make: Make) -> None:
     wire = make()
     wire.log_in()
     wire.receive(frames.AMQP)
@@ -257,7 +259,7 @@ def test_frames_behind_a_refused_open_are_not_carried_out(make: Make) -> None:
     assert [type(each.performative).__name__ for each in wire.heard()] == ["Open", "Close"]
 
 
-def test_a_container_id_is_unique_if_its_client_wants_that(make: Make) -> None:
+def test_a_container_id_is_unique_if_the_client_requests_it(make: Make) -> None:
     first = make().connect("one", desired_capabilities=(SOLE_CONNECTION, "other"))
     assert first.offered_capabilities == (ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS, SOLE_CONNECTION)
     assert make().connect("one").offered_capabilities == (ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS)
@@ -274,7 +276,7 @@ CLOSE_EXISTING = {
 }
 
 
-def test_a_client_may_close_its_former_connection(make: Make) -> None:
+def test_a_client_can_close_its_former_connection(make: Make) -> None:
     former = make()
     former.connect("one", desired_capabilities=(SOLE_CONNECTION,))
     opened = make().connect("one", **CLOSE_EXISTING)
@@ -323,7 +325,7 @@ def test_an_open_names_all_brokers(make: Make) -> None:
 
 
 @pytest.mark.parametrize("pieces", Pieces)
-def test_an_anonymous_client_may_leave_out_sasl(make: Make, pieces: Pieces) -> None:
+def test_an_anonymous_client_can_connect_without_sasl(make: Make, pieces: Pieces) -> None:
     wire = make(pieces=pieces)
     begin = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)
     wire.receive(frames.AMQP + b"".join(frame_of(0, write_composite(each)) for each in (OPEN, begin)))
@@ -340,7 +342,9 @@ def test_an_anonymous_client_may_leave_out_sasl(make: Make, pieces: Pieces) -> N
         (Undecided("later", kind=ErrorKind.SECURITY), RESOURCE_LIMIT),
     ],
 )
-def test_a_refused_client_without_sasl_learns_why(make: Make, harness: Any, error: ClientError, condition: str) -> None:
+def test_a_refused_client_without_sasl_gets_the_reason(
+    make: Make, harness: Any, error: ClientError, condition: str
+) -> None:
     harness.access = Refusing(error)
     harness.begin_term()
     wire = make()
@@ -410,7 +414,7 @@ def test_external_is_offered_with_a_certificate_only(make: Make) -> None:
         assert [each.performative for each in wire.heard()] == [schema.SaslMechanisms(mechanisms)]
 
 
-def test_a_certificate_is_not_for_another_user(make: Make) -> None:
+def test_a_certificate_cannot_be_used_for_another_user(make: Make) -> None:
     (outcome,) = make(certificate="CN=shop").log_in("EXTERNAL", b"CN=bank")
     assert outcome.performative == schema.SaslOutcome(1)
 
@@ -434,7 +438,7 @@ def test_frames_at_the_wrong_time_end_the_connection(come: Make, make: Make) -> 
     assert failed(wire, begin) == ILLEGAL_STATE
 
 
-def test_damaged_bytes_end_the_connection_and_no_other(come: Make) -> None:
+def test_damaged_bytes_end_only_their_connection(come: Make) -> None:
     other = come("other")
     whole = write_composite(schema.Flow(incoming_window=1, next_outgoing_id=1, outgoing_window=1, handle=3))
     for stop in range(1, len(whole)):
@@ -445,14 +449,14 @@ def test_damaged_bytes_end_the_connection_and_no_other(come: Make) -> None:
     assert other.flow(None, None, echo=True)
 
 
-def test_a_heart_beat_may_come_on_any_channel(come: Make) -> None:
+def test_a_heart_beat_is_accepted_on_any_channel(come: Make) -> None:
     wire = come()
     wire.receive(frame_of(500, b"") + frame_of(0, b""))
     assert not wire.heard()
     assert not wire.is_closed
 
 
-def test_a_session_ends_and_its_channel_is_free(come: Make) -> None:
+def test_a_channel_can_be_used_again_after_an_end(come: Make) -> None:
     wire = come()
     wire.sender()
     wire.receiver()
@@ -471,7 +475,7 @@ def test_a_detach_is_answered_before_the_end(come: Make) -> None:
     assert [type(each.performative).__name__ for each in heard] == ["Detach", "Detach", "Detach", "End"]
 
 
-def test_a_begin_may_follow_an_end_at_once(come: Make) -> None:
+def test_a_begin_can_directly_follow_an_end(come: Make) -> None:
     wire = come()
     wire.sender()
     begin = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)
@@ -494,7 +498,7 @@ def test_a_begin_waits_for_the_answer_to_the_end(come: Make, pieces: Pieces) -> 
     assert names == ["Disposition", "End", "Begin", "Attach", "Flow"]
 
 
-def test_what_waits_for_the_answer_to_an_end_is_bounded(come: Make) -> None:
+def test_input_before_the_answer_to_an_end_is_limited(come: Make) -> None:
     wire = come()
     wire.sender()
     begin = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)
@@ -505,7 +509,7 @@ def test_what_waits_for_the_answer_to_an_end_is_bounded(come: Make) -> None:
     assert wire.session.unfinished_bytes == 0
 
 
-def test_an_error_of_a_session_ends_it_alone(come: Make) -> None:
+def test_an_error_of_a_session_ends_only_that_session(come: Make) -> None:
     wire = come()
     wire.begin(1)
     (end,) = wire.flow(9, 1)
@@ -518,7 +522,7 @@ def test_an_error_of_a_session_ends_it_alone(come: Make) -> None:
     assert wire.sender()[0].error.condition == HANDLE_IN_USE
 
 
-def test_links_are_bounded(come: Make) -> None:
+def test_the_number_of_links_is_limited(come: Make) -> None:
     wire = come()
     wire.session.links = LINKS_MAX
     answer, detach = wire.sender()
@@ -526,14 +530,14 @@ def test_links_are_bounded(come: Make) -> None:
     assert detach.error.condition == RESOURCE_LIMIT
 
 
-def test_the_broker_ends_a_connection_with_the_reason(come: Make) -> None:
+def test_a_close_of_the_broker_has_the_reason(come: Make) -> None:
     wire = come()
     wire.session.fail(ClientError("taken over", kind=ErrorKind.TAKEN_OVER))
     (close,) = wire.all_of(schema.Close)
     assert close.error.condition == "amqp:resource-locked"
 
 
-def test_after_close_nothing_is_understood(come: Make) -> None:
+def test_input_after_a_close_is_ignored(come: Make) -> None:
     wire = come()
     wire.sender()
     wire.receive(frame_of(0, write_composite(schema.Close())) + frame_of(0, write_composite(OPEN)) + b"anything")
@@ -542,7 +546,7 @@ def test_after_close_nothing_is_understood(come: Make) -> None:
     assert wire.session.unfinished_bytes == 0
 
 
-def test_messages_that_were_sent_are_accepted_before_the_close(come: Make) -> None:
+def test_messages_are_accepted_before_the_close_is_answered(come: Make) -> None:
     wire = come()
     wire.sender()
     transfer = schema.Transfer(handle=0, delivery_id=0, delivery_tag=b"1")

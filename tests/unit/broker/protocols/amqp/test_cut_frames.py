@@ -97,7 +97,7 @@ def whole(make: Make) -> bytes:
     return answers
 
 
-def test_a_conversation_may_come_byte_by_byte_and_with_trailing_bytes(make: Make, whole: bytes) -> None:
+def test_a_conversation_can_arrive_in_any_pieces_and_with_trailing_bytes(make: Make, whole: bytes) -> None:
     assert heard(make(), *(WHOLE[at : at + 1] for at in range(len(WHOLE)))) == whole
     assert heard(make(), *CONVERSATION[:-1], CONVERSATION[-1] + TRAILING) == whole
     # Each piece is the rest of one frame, and the beginning of the next.
@@ -107,14 +107,14 @@ def test_a_conversation_may_come_byte_by_byte_and_with_trailing_bytes(make: Make
 
 
 @pytest.mark.parametrize("number", range(len(CONVERSATION)))
-def test_each_frame_may_come_in_two_pieces(make_harness: Callable[..., Harness], whole: bytes, number: int) -> None:
+def test_each_frame_can_arrive_in_two_pieces(make_harness: Callable[..., Harness], whole: bytes, number: int) -> None:
     frame = CONVERSATION[number]
     for at in range(1, len(frame)):
         pieces = *CONVERSATION[:number], frame[:at], frame[at:], *CONVERSATION[number + 1 :]
         assert heard(AmqpWire(make_harness()), *pieces) == whole
 
 
-def test_a_connection_may_be_lost_after_any_byte(make_harness: Callable[..., Harness]) -> None:
+def test_a_connection_can_be_lost_after_any_byte(make_harness: Callable[..., Harness]) -> None:
     for at in range(len(WHOLE)):
         harness = make_harness()
         wire = AmqpWire(harness)
@@ -123,7 +123,9 @@ def test_a_connection_may_be_lost_after_any_byte(make_harness: Callable[..., Har
 
 
 @pytest.mark.parametrize("number", [at for at, each in enumerate(CONVERSATION) if each[:4] != b"AMQP"])
-def test_a_frame_may_be_cut_at_any_byte(make_harness: Callable[..., Harness], number: int) -> None:
+def test_a_frame_truncated_at_any_byte_ends_only_its_connection(
+    make_harness: Callable[..., Harness], number: int
+) -> None:
     """The size of the frame is that of what is left, so that the bytes behind it are frames. Another client is served
     after each."""
     *before, frame = CONVERSATION[: number + 1]

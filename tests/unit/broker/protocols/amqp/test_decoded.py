@@ -96,7 +96,7 @@ def shown(message: Message) -> Message:
         (value([Byte(1), None, Timestamp(5)]), None, BodyKind.STREAM, encode_stream([Byte(1), None, Long(5)]), 8),
     ],
 )  # fmt: skip
-def test_a_body_has_its_form_in_jms(
+def test_a_body_is_decoded_to_its_jms_form(
     body: bytes, content_type: str | None, kind: BodyKind, content: bytes, encoding: int
 ) -> None:
     found = shown(native((properties(content_type=Symbol(content_type)) if content_type else b"") + body))
@@ -122,13 +122,13 @@ def test_a_body_has_its_form_in_jms(
         value("x")[:-1],
     ],
 )
-def test_a_body_without_a_form_stays_as_it_is(encoded: bytes) -> None:
+def test_a_body_without_a_jms_form_is_not_decoded(encoded: bytes) -> None:
     for message in forms(native(encoded)):
         assert is_encoded(message)
         assert decoded(message, is_quick=True) is message
 
 
-def test_a_compressed_message_stays_as_it_is() -> None:
+def test_a_compressed_message_is_not_decoded() -> None:
     """A client of JMS can send any body, with any properties."""
     stream = zlib.compress(value("x" * 100_000))
     wire = openwire.ActiveMQBytesMessage(
@@ -143,7 +143,7 @@ def test_a_compressed_message_stays_as_it_is() -> None:
         assert decoded(message, is_quick=is_quick) is message
 
 
-def test_the_header_and_the_properties_stay() -> None:
+def test_header_and_properties_stay_after_decoding() -> None:
     message = native(header(durable=True) + value("x"), {"colour": "red", "JMS_AMQP_HEADER": True})
     fields = (
         ("persistent", True), ("priority", 7), ("expiration", 8), ("timestamp", 9), ("correlation_id", "c"),
@@ -178,7 +178,7 @@ def test_a_copy_in_memory_is_decoded(size: int) -> None:
 
 
 @pytest.mark.parametrize("sequences", [1, 100])
-def test_long_lists_are_decoded_elsewhere(sequences: int) -> None:
+def test_long_lists_are_not_decoded_on_the_event_loop(sequences: int) -> None:
     """The limit is one of all lists of a message."""
     one = section(SEQUENCE, [True] * (QUICK_VALUES_BYTES_MAX // sequences))
     for message in forms(native(one * sequences)):
@@ -187,7 +187,7 @@ def test_long_lists_are_decoded_elsewhere(sequences: int) -> None:
     assert decoded(found, is_quick=True) is not None
 
 
-def test_a_long_encoded_message_does_not_stay_with_its_short_form() -> None:
+def test_a_long_encoded_message_does_not_stay_in_memory() -> None:
     message = native(section(0x72, {Symbol("x-a"): "x" * KEPT_BYTES_MAX}) + value("x"))
     found = decoded(message, is_quick=False)
     assert found is not None
@@ -216,7 +216,7 @@ def test_mqtt_clients_get_the_text() -> None:
 
 
 @pytest.mark.parametrize("version", [12, 6])
-def test_openwire_clients_get_the_text_and_acknowledge_it(version: int) -> None:
+def test_openwire_clients_get_the_text_and_the_message_id(version: int) -> None:
     for message in forms(native(value("text"), {"a": "b"})):
         peer = Peer()
         peer.connect(version)
@@ -232,7 +232,7 @@ def test_openwire_clients_get_the_text_and_acknowledge_it(version: int) -> None:
         assert id.producer_sequence_id == 7
 
 
-def test_what_takes_long_is_decoded_on_a_thread() -> None:
+def test_a_long_message_is_decoded_on_a_thread() -> None:
     long = (
         (native(section(DATA, b"x" * (QUICK_BYTES_MAX + 1))), b"x" * (QUICK_BYTES_MAX + 1)),
         (native(value(["x" * QUICK_VALUES_BYTES_MAX])), encode_stream(["x" * QUICK_VALUES_BYTES_MAX])),
@@ -265,7 +265,7 @@ def test_a_prepared_delivery_is_dropped_with_its_consumer() -> None:
 
 
 @given(st.binary(max_size=200), st.booleans())
-def test_any_bytes_are_shown(data: bytes, is_quick: bool) -> None:
+def test_arbitrary_bytes_can_be_shown(data: bytes, is_quick: bool) -> None:
     message = native(b"\0\x53\x77" + data)
     found = decoded(message, is_quick=is_quick)
     assert found is not None

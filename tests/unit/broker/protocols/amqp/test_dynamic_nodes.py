@@ -27,7 +27,7 @@ def made(wire: AmqpWire, **source: Any) -> str:
     return attach.source.address
 
 
-def test_a_reply_comes_to_a_dynamic_node(come: Make) -> None:
+def test_a_dynamic_node_receives_replies(come: Make) -> None:
     asker, answerer = come("asker"), come("answerer")
     address = made(asker)
     assert address.startswith(f"temp-queue://{asker.id}-secret:")
@@ -42,7 +42,7 @@ def test_a_reply_comes_to_a_dynamic_node(come: Make) -> None:
     assert bodies(asker.heard()) == ["three"]
 
 
-def test_other_protocols_answer_there(come: Make, harness: Harness) -> None:
+def test_other_protocols_can_send_to_a_dynamic_node(come: Make, harness: Harness) -> None:
     wire = come()
     address = made(wire)
     wire.flow(1, 9)
@@ -51,7 +51,7 @@ def test_other_protocols_answer_there(come: Make, harness: Harness) -> None:
     assert bodies(wire.heard()) == ["answer"]
 
 
-def test_only_its_connection_receives_from_it(come: Make) -> None:
+def test_other_connections_cannot_receive_from_a_dynamic_node(come: Make) -> None:
     address = made(come())
     attach, detach = come("other").receiver(address)
     assert attach.source is None
@@ -59,7 +59,7 @@ def test_only_its_connection_receives_from_it(come: Make) -> None:
 
 
 @pytest.mark.parametrize("end", [schema.Detach(1, True), schema.End(), schema.Close()])
-def test_it_ends_with_its_link(come: Make, end: schema.Composite) -> None:
+def test_a_dynamic_node_is_deleted_with_its_link(come: Make, end: schema.Composite) -> None:
     wire, other = come(), come("other")
     address = made(wire)
     assert other.sender(address)[0].target is not None
@@ -67,7 +67,7 @@ def test_it_ends_with_its_link(come: Make, end: schema.Composite) -> None:
     assert other.sender(address, handle=5)[1].error.condition == NOT_FOUND
 
 
-def test_a_sender_makes_one_as_qpid_jms_does(come: Make) -> None:
+def test_a_sender_can_create_a_dynamic_node(come: Make) -> None:
     wire = come()
     topic = schema.Target(dynamic=True, capabilities=(Symbol("temporary-topic"),))
     target = wire.sender(target=topic)[0].target
@@ -84,7 +84,7 @@ def test_a_sender_makes_one_as_qpid_jms_does(come: Make) -> None:
     assert other.sender(target.address, handle=5)[1].error.condition == NOT_FOUND
 
 
-def test_a_refused_link_leaves_none(come: Make) -> None:
+def test_a_refused_link_leaves_no_dynamic_node(come: Make) -> None:
     wire = come()
     bad = {Symbol("s"): Described(Symbol("apache.org:selector-filter:string"), "a ====")}
     attach, detach = wire.receiver(None, dynamic=True, filter=bad)
@@ -92,7 +92,7 @@ def test_a_refused_link_leaves_none(come: Make) -> None:
     assert wire.client.temporaries == set()
 
 
-def test_temporary_destinations_are_bounded(come: Make) -> None:
+def test_the_number_of_dynamic_nodes_is_limited(come: Make) -> None:
     wire = come()
     wire.client.temporaries |= {Destination(DestinationKind.TEMP_QUEUE, str(each)) for each in range(1_000)}
     attach, detach = wire.receiver(None, dynamic=True)
@@ -101,7 +101,7 @@ def test_temporary_destinations_are_bounded(come: Make) -> None:
     wire.client.temporaries.clear()
 
 
-def test_messages_of_a_temporary_queue_name_it(come: Make, harness: Harness) -> None:
+def test_a_dynamic_node_can_be_the_reply_to_of_a_message(come: Make, harness: Harness) -> None:
     wire = come()
     address = made(wire, capabilities=(Symbol("temporary-queue"),))
     reader = harness.client().subscribe("all", Destination(DestinationKind.QUEUE, "orders"), AckMode.AUTO).turn()

@@ -59,14 +59,14 @@ def nested(depth: int) -> Any:
 # ---- sessions and links
 
 
-def test_channels(make: Make) -> None:
+def test_the_channel_number_is_limited(make: Make) -> None:
     wire = make()
     assert wire.connect().channel_max == 1_023
     wire.begin(1_023)
     assert closed(wire, BEGIN, channel=1_024) == (FRAMING_ERROR, "the channel 1024 is above channel-max")
 
 
-def test_links_of_a_session(come: Make) -> None:
+def test_links_of_a_session_are_limited(come: Make) -> None:
     wire = come()
     for handle in range(wire.begin(1).handle_max + 1):
         assert isinstance(wire.say(sender(handle, handle))[0].performative, schema.Attach)
@@ -74,7 +74,7 @@ def test_links_of_a_session(come: Make) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_links_of_a_connection(make: Make) -> None:
+def test_links_of_a_connection_are_limited(make: Make) -> None:
     wire = make()
     wire.connect()
     links = wire.begin().handle_max + 1
@@ -94,7 +94,7 @@ def test_links_of_a_connection(make: Make) -> None:
     assert attach.performative.target is not None  # type: ignore[union-attr]
 
 
-def test_handles_take_no_memory_of_their_own() -> None:
+def test_memory_for_handles_is_limited() -> None:
     """A client that attaches links which are refused, and never detaches them."""
     tracemalloc.start()
     try:
@@ -117,7 +117,7 @@ def test_handles_take_no_memory_of_their_own() -> None:
     table.check_free(7)
 
 
-def test_link_names(come: Make) -> None:
+def test_link_names_are_limited(come: Make) -> None:
     attach = sender(0)
     attach.name = "n" * 1_025
     detach = come().say(attach)[1].performative
@@ -125,7 +125,7 @@ def test_link_names(come: Make) -> None:
     assert detach.error == schema.Error(RESOURCE_LIMIT, "the name of a link has 1024 characters at most")
 
 
-def test_sessions_and_links_take_memory(make_harness: Callable[..., Harness]) -> None:
+def test_sessions_count_against_the_memory_limit(make_harness: Callable[..., Harness]) -> None:
     harness = make_harness(memory_limit=100 * SESSION_BYTES)
     wire = AmqpWire(harness)
     wire.connect()
@@ -143,7 +143,9 @@ def test_sessions_and_links_take_memory(make_harness: Callable[..., Harness]) ->
 
 
 @pytest.mark.parametrize(("frame_bytes_max", "is_named"), [(512, False), (4_096, True)])
-def test_the_list_of_brokers_fits_into_a_frame_of_the_client(make: Make, frame_bytes_max: int, is_named: bool) -> None:
+def test_brokers_are_listed_only_if_the_list_fits_into_a_frame(
+    make: Make, frame_bytes_max: int, is_named: bool
+) -> None:
     uris = [f"amqp://broker-{each}.example.org:5672" for each in range(9)]
     wire = make(limits=type(LIMITS)("broker", failover_uris=uris))
     opened = wire.connect(max_frame_size=frame_bytes_max)
@@ -162,7 +164,7 @@ def test_the_list_of_brokers_fits_into_a_frame_of_the_client(make: Make, frame_b
         {Symbol("k"): list(range(PERFORMATIVE_VALUES_MAX))},
     ],
 )
-def test_values_of_a_performative(make: Make, come: Make, found: dict[Any, Any]) -> None:
+def test_values_of_a_performative_are_limited(make: Make, come: Make, found: dict[Any, Any]) -> None:
     attach = sender(0)
     attach.properties = found
     assert closed(come(), attach) == (DECODE_ERROR, "there are too many values")
@@ -172,7 +174,7 @@ def test_values_of_a_performative(make: Make, come: Make, found: dict[Any, Any])
     assert (close.error.condition, close.error.description) == (DECODE_ERROR, "there are too many values")
 
 
-def test_nesting_of_a_performative(come: Make) -> None:
+def test_nesting_of_a_performative_is_limited(come: Make) -> None:
     attach = sender(0)
     attach.properties = {Symbol("k"): nested(NESTING_MAX + 1)}
     assert closed(come(), attach) == (DECODE_ERROR, f"values are nested deeper than {NESTING_MAX}")
@@ -215,7 +217,7 @@ def test_nesting_of_a_performative(come: Make) -> None:
         "sections",
     ],
 )
-def test_parts_of_a_message(make: Make, encoded: bytes, error: tuple[str, str]) -> None:
+def test_parts_of_a_message_are_limited(make: Make, encoded: bytes, error: tuple[str, str]) -> None:
     wire = make(limits=type(LIMITS)("broker", message_bytes_max=4 << 20, frame_bytes_max=4 << 20))
     wire.connect()
     wire.begin()
@@ -223,7 +225,7 @@ def test_parts_of_a_message(make: Make, encoded: bytes, error: tuple[str, str]) 
     assert refused(wire, encoded) == error
 
 
-def test_a_body_is_not_decoded_however_deep_it_is(come: Make) -> None:
+def test_a_deeply_nested_body_is_not_decoded(come: Make) -> None:
     wire = come()
     wire.sender()
     assert wire.send(value(nested(NESTING_MAX + 20)))[0].state == Accepted()
@@ -232,12 +234,12 @@ def test_a_body_is_not_decoded_however_deep_it_is(come: Make) -> None:
 # ---- deliveries
 
 
-def test_credit_of_a_client_that_sends(come: Make) -> None:
+def test_the_credit_of_a_sender_is_limited(come: Make) -> None:
     wire = come()
     assert wire.sender()[1].link_credit == CREDIT
 
 
-def test_unsettled_deliveries(come: Make, harness: Harness) -> None:
+def test_unsettled_deliveries_of_a_receiver_are_limited(come: Make, harness: Harness) -> None:
     harness.client().store(*range(9), body_kind=BodyKind.TEXT)
     wire = come(limits=type(LIMITS)("broker", unsettled_max=4))
     assert len(wire.receiver(credit=1 << 31)) == 1 + 4

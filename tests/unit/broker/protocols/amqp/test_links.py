@@ -40,7 +40,7 @@ def answered(wire: AmqpWire, *performatives: Any, channel: int = 0) -> list[Any]
 
 
 @pytest.mark.parametrize("channel", [0, 1])
-def test_a_receiver_that_is_attached_again_takes_the_link_over(come: Make, five: None, channel: int) -> None:
+def test_a_second_attach_of_a_receiver_steals_the_link(come: Make, five: None, channel: int) -> None:
     wire = come()
     wire.begin(1)
     wire.receiver(name="r", credit=2)
@@ -52,7 +52,7 @@ def test_a_receiver_that_is_attached_again_takes_the_link_over(come: Make, five:
     assert len(got) == 5, "what the former link held comes again"
 
 
-def test_a_sender_that_is_attached_again_takes_the_link_over(come: Make, harness: Harness) -> None:
+def test_a_second_attach_of_a_sender_steals_the_link(come: Make, harness: Harness) -> None:
     wire = come()
     wire.sender(name="s")
     wire.send(value("a"))
@@ -64,7 +64,7 @@ def test_a_sender_that_is_attached_again_takes_the_link_over(come: Make, harness
     assert left(harness) == ["a", "c"]
 
 
-def test_a_link_that_is_not_attached_yet_is_taken_over_in_order(come: Make) -> None:
+def test_a_link_whose_attach_is_not_answered_can_be_stolen(come: Make) -> None:
     wire = come()
     attaches = [
         schema.Attach(name="r", handle=handle, role=True, source=schema.Source(address="q"), target=schema.Target())
@@ -75,7 +75,7 @@ def test_a_link_that_is_not_attached_yet_is_taken_over_in_order(come: Make) -> N
     assert (answers[0].source, answers[1].error.condition, answers[2].source.address) == (None, LINK_STOLEN, "q")
 
 
-def test_links_of_both_directions_have_one_name(come: Make) -> None:
+def test_a_sender_and_a_receiver_can_have_one_name(come: Make) -> None:
     wire = come()
     wire.sender(name="x")
     (attach,) = wire.receiver(name="x")
@@ -85,7 +85,7 @@ def test_links_of_both_directions_have_one_name(come: Make) -> None:
     assert len(wire.flow(1, 0, echo=True)) == 1
 
 
-def test_connections_have_links_of_one_name(come: Make, five: None) -> None:
+def test_two_connections_can_have_links_of_one_name(come: Make, five: None) -> None:
     one, two = come(), come()
     for wire in (one, two):
         wire.receiver(name="r", credit=1)
@@ -93,7 +93,7 @@ def test_connections_have_links_of_one_name(come: Make, five: None) -> None:
     assert len(two.flow(1, 1, delivery_count=1, next_incoming_id=1)) == 1
 
 
-def test_a_name_is_free_when_its_link_has_ended(come: Make) -> None:
+def test_a_name_can_be_used_again_after_its_link_has_ended(come: Make) -> None:
     wire = come()
     wire.begin(1)
     wire.receiver(name="r", channel=1)
@@ -103,7 +103,7 @@ def test_a_name_is_free_when_its_link_has_ended(come: Make) -> None:
     assert len(wire.receiver(name="r")) == 1
 
 
-def test_names_count_in_memory(come: Make) -> None:
+def test_link_names_count_as_memory(come: Make) -> None:
     wire = come()
     held = []
     for handle, name in enumerate(("a", "b", "c" * NAME_CHARACTERS_MAX)):
@@ -116,7 +116,7 @@ def test_names_count_in_memory(come: Make) -> None:
 # ---- handles
 
 
-def test_a_handle_is_used_again_before_its_detach_is_answered(come: Make, harness: Harness) -> None:
+def test_a_handle_can_be_used_again_before_its_detach_is_answered(come: Make, harness: Harness) -> None:
     wire = come()
     wire.sender(name="first")
     transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"0")
@@ -144,7 +144,7 @@ def durable(text: str) -> bytes:
     return write_composite(schema.Header(durable=True)) + value(text)
 
 
-def test_our_handles_are_those_that_the_client_takes(make: Make) -> None:
+def test_handles_of_the_broker_respect_the_handle_max_of_the_client(make: Make) -> None:
     wire = make()
     wire.connect()
     begin = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9, handle_max=1)
@@ -158,7 +158,7 @@ def test_our_handles_are_those_that_the_client_takes(make: Make) -> None:
 # ---- settle modes and resumed deliveries
 
 
-def test_a_client_that_settles_second_is_told_the_outcome_first(come: Make) -> None:
+def test_with_settle_mode_second_a_sender_gets_an_unsettled_outcome(come: Make) -> None:
     wire = come()
     attach, _ = wire.sender(rcv_settle_mode=1)
     assert attach.rcv_settle_mode == 1
@@ -169,7 +169,9 @@ def test_a_client_that_settles_second_is_told_the_outcome_first(come: Make) -> N
     assert (rejected.settled, type(rejected.state)) == (False, schema.Rejected)
 
 
-def test_a_receiver_that_settles_second_is_answered(come: Make, five: None, harness: Harness) -> None:
+def test_with_settle_mode_second_a_receiver_gets_a_settled_disposition(
+    come: Make, five: None, harness: Harness
+) -> None:
     wire = come()
     (attach, _) = wire.receiver(rcv_settle_mode=1, credit=1)
     assert attach.rcv_settle_mode == 1
@@ -180,7 +182,7 @@ def test_a_receiver_that_settles_second_is_answered(come: Make, five: None, harn
     assert left(harness) == ["1", "2", "3", "4"]
 
 
-def test_unsettled_deliveries_of_a_former_attach_are_unknown(come: Make, harness: Harness) -> None:
+def test_unsettled_deliveries_of_a_former_attach_are_ignored(come: Make, harness: Harness) -> None:
     wire = come()
     attach, _ = wire.sender(unsettled={b"0": None}, incomplete_unsettled=True)
     assert (attach.unsettled, attach.incomplete_unsettled) == (None, False)
@@ -203,7 +205,7 @@ def test_a_resumed_delivery_of_several_frames_is_ignored(come: Make, harness: Ha
 # ---- what ends tell
 
 
-def test_a_refused_presettled_message_is_told_by_the_answer_to_the_detach(come: Make, harness: Harness) -> None:
+def test_the_answer_to_a_detach_reports_a_refused_presettled_message(come: Make, harness: Harness) -> None:
     wire = come()
     wire.sender()
     transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"0", settled=True)
@@ -234,7 +236,7 @@ def test_presettled_messages_use_credit_until_they_are_stored(come: Make) -> Non
 
 
 @pytest.mark.parametrize("state", [Accepted(), Released()])
-def test_outcomes_behind_the_end_of_a_consumer_end_no_connection(come: Make, five: None, state: Any) -> None:
+def test_outcomes_after_the_end_of_a_consumer_do_not_end_the_connection(come: Make, five: None, state: Any) -> None:
     wire = come()
     wire.receiver(credit=2)
     (id,) = wire.client.subscriptions

@@ -70,7 +70,7 @@ def test_a_header_is_mapped() -> None:
     assert taken(header(ttl=0) + value("x")).expiration == 0
 
 
-def test_properties_are_mapped_and_come_back() -> None:
+def test_properties_are_mapped_in_both_directions() -> None:
     found = {
         "message_id": "id-1",
         "user_id": b"me",
@@ -116,7 +116,7 @@ def test_properties_are_mapped_and_come_back() -> None:
         (b"", "AMQP_BINARY:"),
     ],
 )
-def test_ids_are_texts_that_keep_their_type(id: Any, text: str) -> None:
+def test_ids_become_texts_and_keep_their_types(id: Any, text: str) -> None:
     message = through_the_store(taken(properties(message_id=id, correlation_id=id) + value("x")))
     assert (message.text_view, message.correlation_id) == (text, text)
     mapped = Message(QUEUE, "ID:a:1:1:1", b"", correlation_id=text)  # as the transformer jms stores it
@@ -127,13 +127,13 @@ def test_ids_are_texts_that_keep_their_type(id: Any, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["AMQP_ULONG:z", "AMQP_UUID:1", "AMQP_BINARY:x"])
-def test_a_text_of_no_id_is_a_string(text: str) -> None:
+def test_a_text_that_is_no_valid_id_is_a_string(text: str) -> None:
     mapped = Message(QUEUE, "ID:a:1:1:1", b"")
     mapped.text_view = text
     assert sent(mapped)[0x73][0] == text
 
 
-def test_equal_message_ids_are_two_messages() -> None:
+def test_two_messages_can_have_one_message_id() -> None:
     encoded = properties(message_id="same") + value("x")
     one = Incoming(encoded, NOW).message(QUEUE, "ID:a:-1:1:1", 0)
     two = Incoming(encoded, NOW).message(QUEUE, "ID:a:-1:1:2", 0)
@@ -145,13 +145,13 @@ def test_equal_message_ids_are_two_messages() -> None:
 @pytest.mark.parametrize(
     ("text", "matches"), [("JMSMessageID = 'ID:7'", True), ("JMSMessageID = '7'", False), ("a = 'b'", True)]
 )
-def test_selectors_see_what_jms_clients_see(text: str, matches: bool) -> None:
+def test_selectors_match_the_values_that_jms_clients_get(text: str, matches: bool) -> None:
     message = taken(properties(message_id="7") + section(0x74, {"a": "b"}) + value("x"))
     assert compile_selector(text).matches(message) is matches
     assert compile_selector(text).matches(through_the_store(message)) is matches
 
 
-def test_values_get_a_type_of_java() -> None:
+def test_values_are_mapped_to_java_types() -> None:
     named: dict[str, Any] = {
         "null": None, "boolean": True, "byte": Byte(-1), "short": Short(2), "int": 3, "long": Long(4),
         "float": Float(1.5), "double": 2.5, "char": Char("c"), "string": "s", "symbol": Symbol("y"),
@@ -174,7 +174,7 @@ def test_values_get_a_type_of_java() -> None:
     ]
 
 
-def test_annotations_and_footers_are_properties() -> None:
+def test_annotations_and_footers_become_properties() -> None:
     rest = section(0x72, {Symbol("x-opt-jms-msg-type"): Byte(7), Symbol("x-a"): "b"})
     rest += value("x") + section(0x78, {Symbol("f"): UInt(1)})
     message = taken(section(0x71, {Symbol("hop"): 1}) + rest)
@@ -187,7 +187,7 @@ def test_annotations_and_footers_are_properties() -> None:
     assert given_out(message) == rest
 
 
-def test_a_message_that_activemq_mapped_gets_its_sections_back() -> None:
+def test_a_message_mapped_by_activemq_is_encoded_with_its_sections() -> None:
     named: dict[str, PropertyValue] = {
         "JMS_AMQP_MA_x-a": "b", "JMS_AMQP_FT_f": 1, "a": "b", "JMS_AMQP_HEADER": True, "JMS_AMQP_PROPERTIES": True,
         "JMS_AMQP_FirstAcquirer": False, "JMS_AMQP_ContentType": "text/plain", "JMS_AMQP_ContentEncoding": "gzip",
@@ -200,7 +200,7 @@ def test_a_message_that_activemq_mapped_gets_its_sections_back() -> None:
     assert (again[0x74], again[0x78]) == ({"a": "b"}, {"f": 1})
 
 
-def test_a_message_format_comes_back() -> None:
+def test_a_message_format_is_kept() -> None:
     message = taken(value("x"), 0x80000000)
     assert message.properties is not None
     assert message.properties[MESSAGE_FORMAT] == 0x80000000
@@ -258,12 +258,12 @@ def test_an_annotation_of_another_type_is_refused(name: str, given: Any) -> None
 
 
 @pytest.mark.parametrize("annotation", [{"x-opt-delivery-repeat": Long(0)}, {"x-opt-delivery-repeat": Long(1 << 31)}])
-def test_a_repetition_out_of_range_is_none(annotation: dict[str, Any]) -> None:
+def test_a_repetition_out_of_range_is_ignored(annotation: dict[str, Any]) -> None:
     message = taken(section(0x72, {Symbol(name): each for name, each in annotation.items()}) + value("x"))
     assert "AMQ_SCHEDULED_REPEAT" not in (message.properties or {})
 
 
-def test_a_value_without_a_type_of_java_is_for_amqp_clients() -> None:
+def test_only_amqp_clients_get_values_without_a_java_type() -> None:
     named = {"u": UUID, "t": Timestamp(5), "n": 1, "a": Array((1,)), "long": bytes(4_097), "JMSXGroupID": "g",
              "JMSXUserID": "u", "JMS_AMQP_NATIVE": False, "x" * 70_000: 1}  # fmt: skip
     encoded = section(0x72, {ULong(5): 1, Symbol("a"): Array((1,))}) + section(0x74, named) + value("x")
@@ -273,7 +273,7 @@ def test_a_value_without_a_type_of_java_is_for_amqp_clients() -> None:
     assert given_out(message) == given_out(through_the_store(message)) == encoded
 
 
-def test_descriptors_of_sections_may_be_names() -> None:
+def test_descriptors_of_sections_can_be_symbols() -> None:
     def named(name: str, content: Any) -> bytes:
         return b"\0" + encode_value(Symbol(name)) + encode_value(content)
 
@@ -289,7 +289,7 @@ def test_descriptors_of_sections_may_be_names() -> None:
 @pytest.mark.parametrize(
     "encoded", [bytes.fromhex("00800000000000000077"), b"\0\xa3\1x", b"\0\x80" + bytes(7) + b"\x75"]
 )
-def test_a_section_without_a_value_is_damaged(encoded: bytes) -> None:
+def test_a_section_without_a_value_is_refused(encoded: bytes) -> None:
     with pytest.raises(AmqpError) as caught:
         taken(encoded)
     assert caught.value.condition == DECODE_ERROR
@@ -299,12 +299,12 @@ def test_a_section_without_a_value_is_damaged(encoded: bytes) -> None:
 
 
 @pytest.mark.parametrize(("priority", "given"), [(-1, 0), (300, 255)])
-def test_a_priority_of_another_protocol_fits(priority: int, given: int) -> None:
+def test_a_priority_of_another_protocol_is_limited_to_a_ubyte(priority: int, given: int) -> None:
     message = Message(QUEUE, "ID:x", b"x", BodyKind.BYTES, priority=priority)
     assert sections_of(given_out(message))[0x70][1] == given
 
 
-def test_a_priority_stays_that_of_the_header() -> None:
+def test_the_priority_of_the_header_is_kept() -> None:
     """ActiveMQ's transformer raw does not read it."""
     encoded = header(durable=True, priority=7) + value("x")
     message = Message(QUEUE, "ID:x", encoded, BodyKind.BYTES, properties={NATIVE: True}, persistent=True)
@@ -348,7 +348,7 @@ def test_a_message_arrives_byte_for_byte(envelope: bytes, body: bytes) -> None:
         assert sections_of(again)[0x70][4] == 2
 
 
-def test_a_header_that_is_not_true_any_more_is_replaced() -> None:
+def test_a_header_with_outdated_values_is_replaced() -> None:
     encoded = header(durable=True, priority=200, ttl=5_000, first_acquirer=True, delivery_count=3) + value("x")
     message = taken(encoded)
     assert given_out(message, 3) == encoded
@@ -372,7 +372,7 @@ def test_a_dead_letter_does_not_expire(ttl: int | None) -> None:
     assert given_out(altered(taken(value("x")), properties_added=added)) == value("x")
 
 
-def test_a_message_without_header_gets_one_when_it_needs_it() -> None:
+def test_a_message_without_a_header_gets_one_if_needed() -> None:
     message = taken(section(0x71, {Symbol("a"): 1}) + value([1]))
     assert given_out(message) == value([1])
     assert given_out(message, 1) == header(delivery_count=1) + value([1])
@@ -381,7 +381,7 @@ def test_a_message_without_header_gets_one_when_it_needs_it() -> None:
 # ---- messages of other protocols
 
 
-def test_a_message_of_another_protocol() -> None:
+def test_a_message_of_another_protocol_is_encoded() -> None:
     message = Message(
         Destination(DestinationKind.TOPIC, "news"),
         "ID:x:1:1:1",
@@ -414,7 +414,9 @@ def test_a_message_of_another_protocol() -> None:
         (BodyKind.TEXT, b"\xed\xa0\x80", VALUE, "?", 5),
     ],
 )
-def test_bodies_of_other_protocols(kind: BodyKind, body: bytes, code: int | None, given: Any, type: int) -> None:
+def test_bodies_of_other_protocols_are_encoded(
+    kind: BodyKind, body: bytes, code: int | None, given: Any, type: int
+) -> None:
     found = sections_of(given_out(Message(QUEUE, "a:1:1:1", body, kind)))
     assert found.get(code) == given  # type: ignore[arg-type]
     assert found[0x72]["x-opt-jms-msg-type"] == type
@@ -430,7 +432,7 @@ def test_a_damaged_body_is_undeliverable(kind: BodyKind, body: bytes) -> None:
         given_out(Message(QUEUE, "a:1:1:1", body, kind))
 
 
-def test_what_takes_long_is_done_elsewhere() -> None:
+def test_a_long_map_is_not_encoded_on_the_event_loop() -> None:
     body = encode_properties({str(each): each for each in range(4_000)})
     sent = Message(QUEUE, "a:1:1:1", body, BodyKind.MAP)
     for message in (sent, through_the_store(sent)):
@@ -443,7 +445,7 @@ def test_what_takes_long_is_done_elsewhere() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_a_message_or_refused(data: bytes) -> None:
+def test_arbitrary_bytes_are_mapped_or_refused(data: bytes) -> None:
     try:
         message = taken(data)
     except AmqpError:
@@ -463,7 +465,7 @@ SECTIONS = st.lists(
 
 
 @given(SECTIONS)
-def test_sections_in_any_order_are_a_message_or_refused(data: bytes) -> None:
+def test_arbitrary_sections_are_mapped_or_refused(data: bytes) -> None:
     try:
         message = taken(data)
     except AmqpError:
@@ -471,7 +473,7 @@ def test_sections_in_any_order_are_a_message_or_refused(data: bytes) -> None:
     sections_of(given_out(message))
 
 
-def test_sections_are_bounded() -> None:
+def test_the_number_of_sections_is_limited() -> None:
     with pytest.raises(AmqpError) as error:
         taken(section(DATA, b"") * (SECTIONS_MAX + 1))
     assert error.value.condition == DECODE_ERROR

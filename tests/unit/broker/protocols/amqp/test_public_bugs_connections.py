@@ -57,7 +57,7 @@ class Refusing(OpenAccess):
 
 
 @pytest.mark.parametrize("pieces", Pieces)
-def test_a_refused_open_hides_what_was_pipelined_behind_it(make: Make, pieces: Pieces) -> None:
+def test_frames_after_a_refused_open_do_not_hide_the_reason(make: Make, pieces: Pieces) -> None:
     """ARTEMIS-2431: begin and attach behind a refused open were carried out, and their error hid the reason."""
     wire = make(pieces=pieces)
     wire.log_in()
@@ -71,7 +71,7 @@ def test_a_refused_open_hides_what_was_pipelined_behind_it(make: Make, pieces: P
     assert isinstance(opened, schema.Open)
 
 
-def test_the_open_of_a_refusal_is_a_valid_one(make: Make) -> None:
+def test_the_open_of_a_refusal_is_valid(make: Make) -> None:
     """QPID-8762: the open of a refusal announced max-frame-size 0. AMQ-5655: it did not say that it was one."""
     wire = make()
     wire.log_in()
@@ -81,7 +81,7 @@ def test_the_open_of_a_refusal_is_a_valid_one(make: Make) -> None:
     assert opened.properties["amqp:connection-establishment-failed"] is True
 
 
-def test_a_container_id_in_use_is_named_as_the_reason(make: Make) -> None:
+def test_a_refusal_names_a_container_id_in_use(make: Make) -> None:
     """AMQ-5655, AMQ-5801: Qpid JMS needs both to raise InvalidClientIDException."""
     make().connect("one", desired_capabilities=(SOLE_CONNECTION,))
     wire = make()
@@ -91,7 +91,7 @@ def test_a_container_id_in_use_is_named_as_the_reason(make: Make) -> None:
     assert (close.error.condition, close.error.info) == (INVALID_FIELD, {"invalid-field": "container-id"})
 
 
-def test_a_container_id_is_free_when_its_connection_is_gone(make: Make) -> None:
+def test_a_container_id_is_free_after_its_connection_is_lost(make: Make) -> None:
     """ARTEMIS-4476: the id of a lost connection stayed in use."""
     first = make()
     first.connect("one", desired_capabilities=(SOLE_CONNECTION,))
@@ -99,7 +99,7 @@ def test_a_container_id_is_free_when_its_connection_is_gone(make: Make) -> None:
     assert make().connect("one", desired_capabilities=(SOLE_CONNECTION,)).properties is not None
 
 
-def test_a_login_that_cannot_be_checked_may_be_tried_again(make: Make, harness: Any) -> None:
+def test_a_login_that_cannot_be_checked_has_a_temporary_outcome(make: Make, harness: Any) -> None:
     """ARTEMIS-1310 and Qpid JMS: after code 1 a client gives up for good, after code 4 (temporary) it tries again."""
     harness.access = Refusing(Undecided("the directory does not answer", kind=ErrorKind.LOGIN))
     harness.begin_term()
@@ -117,7 +117,7 @@ def test_empty_frames_are_heart_beats_on_every_channel(come: Make) -> None:
     assert not wire.is_closed
 
 
-def test_the_announced_silence_is_half_of_what_is_enforced(make: Make) -> None:
+def test_the_announced_idle_time_out_is_half_of_the_limit(make: Make) -> None:
     """go-amqp #16: a client that sends exactly at the announced interval was hung up. ``receive_interval_ms`` is the
     interval; the transport enforces the double."""
     wire = make()
@@ -153,7 +153,7 @@ def test_a_wrong_frame_size_ends_the_connection_at_once(come: Make, head: bytes)
     assert wire.session.unfinished_bytes == 0
 
 
-def test_a_frame_before_the_open_is_short(make: Make) -> None:
+def test_the_size_of_frames_before_the_open_is_limited(make: Make) -> None:
     """AMQ-5731: memory for a large frame was used before the client was known."""
     wire = make()
     wire.receive(frames.SASL)
@@ -164,7 +164,7 @@ def test_a_frame_before_the_open_is_short(make: Make) -> None:
 
 
 @pytest.mark.parametrize("greeting", [b"AMQP\0\0\x09\x01", b"GET / HTTP/1.1\r\n\r\n", b"\x10\x26\0\4MQTT", bytes(64)])
-def test_another_protocol_gets_the_header_and_the_end(make: Make, greeting: bytes) -> None:
+def test_a_client_of_another_protocol_gets_the_header_and_is_disconnected(make: Make, greeting: bytes) -> None:
     """AMQ-5475: a client of another protocol was left hanging."""
     wire = make()
     wire.receive(greeting)
@@ -175,7 +175,7 @@ def test_another_protocol_gets_the_header_and_the_end(make: Make, greeting: byte
 # ---- sessions, windows
 
 
-def test_an_impossible_next_incoming_id_counts_as_absent(come: Make, writer: Client) -> None:
+def test_an_impossible_next_incoming_id_is_treated_as_absent(come: Make, writer: Client) -> None:
     """rhea #426, AMQPNetLite #575 and #578: clients give a number before they saw the begin; the session was ended."""
     writer.store(*range(3), body_kind=BodyKind.TEXT)
     for number in (0, 1, 77, 4_294_967_292, UINT_MAX):
@@ -188,7 +188,7 @@ def test_an_impossible_next_incoming_id_counts_as_absent(come: Make, writer: Cli
         wire.vanish()
 
 
-def test_ids_of_the_client_wrap(come: Make, harness: Harness) -> None:
+def test_ids_of_the_client_can_wrap(come: Make, harness: Harness) -> None:
     """rabbitmq-amqp1.0 #9, fe2o3-amqp #382: counters that start near 2³² are serial numbers."""
     wire = come()
     wire.say(schema.End())
@@ -206,7 +206,7 @@ def test_ids_of_the_client_wrap(come: Make, harness: Harness) -> None:
     assert (flow.next_incoming_id, flow.delivery_count) == (2, 2)
 
 
-def test_our_window_is_whole_in_each_flow(come: Make) -> None:
+def test_each_flow_renews_the_window_of_the_broker(come: Make) -> None:
     """rabbitmq-server PR 13574: the window was not renewed, and consumption stopped after 65,535 transfers."""
     wire = come()
     wire.sender()
@@ -216,7 +216,7 @@ def test_our_window_is_whole_in_each_flow(come: Make) -> None:
         assert (flow.incoming_window, flow.next_incoming_id) == ((1 << 31) - 1, number)
 
 
-def test_a_window_that_shrinks_below_what_was_sent_stops_and_opens_again(come: Make, writer: Client) -> None:
+def test_a_negative_window_stops_deliveries_until_it_opens(come: Make, writer: Client) -> None:
     """rabbitmq-server #12816: a negative window ended in a crash."""
     writer.store(*range(9), body_kind=BodyKind.TEXT)
     wire = come(window=3)
@@ -227,7 +227,7 @@ def test_a_window_that_shrinks_below_what_was_sent_stops_and_opens_again(come: M
     assert len(wire.flow(None, None, window=9, next_incoming_id=3)) == 6
 
 
-def test_no_frame_is_longer_than_the_client_takes(make: Make, writer: Client) -> None:
+def test_no_frame_exceeds_the_max_frame_size_of_the_client(make: Make, writer: Client) -> None:
     """AMQPNetLite #481: frames above max-frame-size. fe2o3-amqp #382: window counters of split messages drifted."""
     for length in (0, 400, 430, 440, 450, 2_000):
         writer.store("x" * length, body_kind=BodyKind.TEXT)
@@ -247,7 +247,7 @@ def test_no_frame_is_longer_than_the_client_takes(make: Make, writer: Client) ->
 
 
 @pytest.mark.parametrize("name", ["n" * 300, "n" * 1_000])
-def test_an_answer_that_the_client_cannot_take_ends_the_connection(make: Make, name: str) -> None:
+def test_an_answer_above_the_max_frame_size_ends_the_connection(make: Make, name: str) -> None:
     """AMQPNetLite #481 for performatives: the answer to an attach repeats the name and the selector of the client."""
     wire = make()
     wire.connect(max_frame_size=FRAME_BYTES_MIN)
@@ -266,7 +266,7 @@ def test_an_answer_that_the_client_cannot_take_ends_the_connection(make: Make, n
 
 
 @pytest.mark.parametrize("windows", [[1] * 60, [2, 1, 3] * 20, [7] * 9])
-def test_a_long_message_is_whole_whenever_the_client_takes_a_part(
+def test_a_long_message_is_complete_with_any_sequence_of_windows(
     make: Make, writer: Client, windows: list[int]
 ) -> None:
     """ARTEMIS-5696: bytes were lost when the socket was full in the middle of a long message."""
@@ -303,7 +303,7 @@ ODD_ORDERS: list[list[Composite]] = [
 
 @pytest.mark.parametrize("order", ODD_ORDERS)
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_no_consumer_is_left_behind(
+def test_no_consumer_outlives_its_link(
     come: Make, harness: Harness, writer: Client, order: list[Composite], is_lost: bool
 ) -> None:
     """ARTEMIS-4476, -5800, -2597, AMQ-5484, AMQ-5431: ghost consumers, and links and sessions that leaked."""
@@ -320,7 +320,7 @@ def test_no_consumer_is_left_behind(
     assert wire.holder.bytes == 0
 
 
-def test_nothing_is_said_on_a_session_that_ended(come: Make, writer: Client) -> None:
+def test_nothing_is_sent_on_a_session_that_has_ended(come: Make, writer: Client) -> None:
     """AMQPNetLite #159: a detach came after the end, and after the close."""
     writer.store(*range(5), body_kind=BodyKind.TEXT)
     wire = come()

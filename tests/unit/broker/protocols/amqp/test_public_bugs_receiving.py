@@ -73,7 +73,7 @@ def test_each_drain_is_answered_once_while_messages_arrive(come: Make, writer: C
     assert seen == 20
 
 
-def test_a_drain_is_answered_behind_the_last_frame_of_a_long_message(make: Make, writer: Client) -> None:
+def test_a_drain_is_answered_after_the_last_frame_of_a_long_message(make: Make, writer: Client) -> None:
     """ARTEMIS-2642, -4108: with long messages the answer came too early, or never."""
     writer.store("x" * 2_000, body_kind=BodyKind.TEXT)
     wire = make()
@@ -126,7 +126,7 @@ def test_acknowledgements_grant_no_credit(come: Make, writer: Client, ids: list[
 
 
 @pytest.mark.parametrize("last", [None, 2, UINT_MAX // 2])
-def test_a_disposition_without_a_state_hurts_nothing(
+def test_a_disposition_without_a_state_acknowledges_nothing(
     come: Make, five: None, harness: Harness, last: int | None
 ) -> None:
     """rabbitmq-amqp1.0 #8: a settled disposition without a state crashed the session. Without an outcome nothing is
@@ -140,7 +140,7 @@ def test_a_disposition_without_a_state_hurts_nothing(
 
 
 @pytest.mark.parametrize("state", [Modified(undeliverable_here=True), Modified(True, True), Rejected()])
-def test_a_refused_message_does_not_come_back(come: Make, five: None, harness: Harness, state: Any) -> None:
+def test_a_rejected_message_is_not_redelivered(come: Make, five: None, harness: Harness, state: Any) -> None:
     """ARTEMIS-794 (PR 840): undeliverable-here came back to the same receiver. AMQ-6464: so did rejected ones."""
     wire = come()
     wire.receiver(credit=1)
@@ -150,7 +150,9 @@ def test_a_refused_message_does_not_come_back(come: Make, five: None, harness: H
 
 
 @pytest.mark.parametrize("fields", [b"\x45", b"\xc0\x01\x00", b"\xc0\x03\x02\x40\x40", b"\xc0\x04\x03\x42\x40\x40"])
-def test_modified_without_flags_counts_nothing(come: Make, five: None, harness: Harness, fields: bytes) -> None:
+def test_modified_without_flags_does_not_count_as_failed(
+    come: Make, five: None, harness: Harness, fields: bytes
+) -> None:
     """AMQ-5890: absent flags ended in a NullPointerException. ARTEMIS-794: the delivery counted as failed."""
     wire = come()
     wire.receiver(credit=1)
@@ -161,7 +163,7 @@ def test_modified_without_flags_counts_nothing(come: Make, five: None, harness: 
     assert left(harness)[0] == ("0", 0)
 
 
-def test_a_failed_delivery_counts_and_has_an_end(come: Make, writer: Client, harness: Harness) -> None:
+def test_redeliveries_of_a_failed_message_are_limited(come: Make, writer: Client, harness: Harness) -> None:
     """AMQPNetLite #588: a message that fails comes back without end."""
     writer.store("bad", body_kind=BodyKind.TEXT)
     wire = come()
@@ -180,7 +182,7 @@ def test_a_failed_delivery_counts_and_has_an_end(come: Make, writer: Client, har
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
-def test_released_messages_come_back_in_order_and_before_newer_ones(
+def test_released_messages_keep_their_order_and_precede_newer_ones(
     come: Make, five: None, writer: Client, harness: Harness, order: tuple[int, ...]
 ) -> None:
     """ARTEMIS-2458, -2750: after a rollback or the close of a consumer the order was another."""
@@ -193,7 +195,7 @@ def test_released_messages_come_back_in_order_and_before_newer_ones(
 
 
 @pytest.mark.parametrize("end", [schema.Detach(1, True), schema.Detach(1), schema.End(), schema.Close(), None])
-def test_unsettled_messages_come_back_in_order(
+def test_unsettled_messages_keep_their_order(
     come: Make, five: None, writer: Client, harness: Harness, end: schema.Composite | None
 ) -> None:
     """ARTEMIS-2458: messages of a consumer that was closed came behind newer ones."""
@@ -208,7 +210,7 @@ def test_unsettled_messages_come_back_in_order(
     assert [body for body, _ in left(harness)] == ["0", "1", "3", "4", "new"]
 
 
-def test_acknowledgements_with_gaps_are_no_range(come: Make, five: None, harness: Harness) -> None:
+def test_acknowledgements_with_gaps_do_not_cover_the_gaps(come: Make, five: None, harness: Harness) -> None:
     """AMQ-5467: acknowledgements of deliveries that do not follow each other became one range."""
     wire = come()
     wire.receiver(credit=5)
@@ -218,7 +220,7 @@ def test_acknowledgements_with_gaps_are_no_range(come: Make, five: None, harness
     assert [body for body, _ in left(harness)] == ["1", "3"]
 
 
-def test_a_link_that_ends_takes_its_acknowledgements_along(come: Make, writer: Client, harness: Harness) -> None:
+def test_acknowledgements_take_effect_before_their_link_ends(come: Make, writer: Client, harness: Harness) -> None:
     """ARTEMIS-5215: a link closed while acknowledgements were on their way left duplicates."""
     writer.store(*range(40), body_kind=BodyKind.TEXT, persistent=True)
     wire = come()
@@ -234,7 +236,7 @@ def test_a_link_that_ends_takes_its_acknowledgements_along(come: Make, writer: C
 # ---- links beside each other
 
 
-def test_a_link_without_credit_delays_no_other(come: Make, writer: Client) -> None:
+def test_a_link_without_credit_does_not_delay_others(come: Make, writer: Client) -> None:
     """rabbitmq-server PR 9953: a slow link delayed the others of its session."""
     writer.store(*range(3), body_kind=BodyKind.TEXT)
     writer.store(*"ab", destination=BILLS, body_kind=BodyKind.TEXT)
@@ -246,7 +248,7 @@ def test_a_link_without_credit_delays_no_other(come: Make, writer: Client) -> No
     assert len(received(wire.flow(1, 1, next_incoming_id=2))) == 1
 
 
-def test_a_selector_sees_whether_a_message_is_durable(come: Make) -> None:
+def test_a_selector_can_test_whether_a_message_is_durable(come: Make) -> None:
     """rabbitmq-server PR 13918, PR 10568, AMQ-5828: durable was taken as true unless the client said otherwise."""
     wire = come()
     wire.sender()
@@ -262,7 +264,7 @@ def test_a_selector_sees_whether_a_message_is_durable(come: Make) -> None:
     assert bodies(heard) == ["absent", "empty", "false"]
 
 
-def test_credit_behind_the_detach_of_the_client_is_nothing(come: Make, five: None) -> None:
+def test_credit_after_the_detach_of_the_client_is_ignored(come: Make, five: None) -> None:
     """go-amqp 1.7: its receiver grants credit once more behind its detach, and loses the whole session for it."""
     wire = come()
     wire.receiver(credit=2)
@@ -273,7 +275,7 @@ def test_credit_behind_the_detach_of_the_client_is_nothing(come: Make, five: Non
     assert isinstance(end, schema.End)
 
 
-def test_a_detach_and_an_attach_at_once_give_no_ghost(come: Make, five: None, harness: Harness) -> None:
+def test_an_attach_with_an_immediate_detach_leaves_no_consumer(come: Make, five: None, harness: Harness) -> None:
     """AMQ-5484, ARTEMIS-5800: a detach during the dispatch left a consumer, or lost what was on its way."""
     wire = come()
     attach = schema.Attach(
@@ -287,7 +289,9 @@ def test_a_detach_and_an_attach_at_once_give_no_ghost(come: Make, five: None, ha
     assert [body for body, _ in left(harness)] == ["0", "1", "2", "3", "4"]
 
 
-def test_the_reader_survives_damage_that_another_protocol_stored(come: Make, harness: Harness, writer: Client) -> None:
+def test_a_damaged_message_does_not_end_the_connection_of_a_receiver(
+    come: Make, harness: Harness, writer: Client
+) -> None:
     """ActiveMQ PR 2136, 2139, 2256: a body that could not be decoded ended the connection of the reader."""
     writer.store("first", body_kind=BodyKind.TEXT)
     damaged = writer.message("", body_kind=BodyKind.STREAM)

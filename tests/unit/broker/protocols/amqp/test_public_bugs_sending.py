@@ -90,7 +90,7 @@ def test_a_client_that_waits_for_memory_gets_no_more_credit(full: Harness) -> No
     assert detach.error.condition == TRANSFER_LIMIT
 
 
-def test_who_waits_for_memory_still_acknowledges(full: Harness) -> None:
+def test_a_client_that_waits_for_memory_can_still_acknowledge(full: Harness) -> None:
     """rabbitmq-server PR 9953: the memory alarm did not stop AMQP producers, or it stopped their acknowledgements,
     too."""
     full.client().store("bill", "next", destination=BILLS, body_kind=BodyKind.TEXT)
@@ -109,7 +109,7 @@ def test_who_waits_for_memory_still_acknowledges(full: Harness) -> None:
     assert [(each.first, each.state) for each in wire.all_of(Disposition)] == [(0, Accepted())]
 
 
-def test_refused_messages_give_their_credit_back(sender: AmqpWire) -> None:
+def test_refused_messages_release_their_credit(sender: AmqpWire) -> None:
     """ARTEMIS-1898: rejected messages used up the credit. ARTEMIS-823, AMQ-5723: they were not settled."""
     for id in range(2 * CREDIT):
         (answer, *_) = sender.send(b"damaged")
@@ -117,7 +117,7 @@ def test_refused_messages_give_their_credit_back(sender: AmqpWire) -> None:
         assert (answer.first, answer.settled, answer.state.error.condition) == (id, True, DECODE_ERROR)
 
 
-def test_presettled_messages_give_their_credit_back(come: Make, harness: Harness) -> None:
+def test_presettled_messages_release_their_credit(come: Make, harness: Harness) -> None:
     """AMQ-5723: presettled messages were never freed."""
     wire = come()
     wire.sender("topic://t")
@@ -128,7 +128,7 @@ def test_presettled_messages_give_their_credit_back(come: Make, harness: Harness
 
 
 @pytest.mark.parametrize("count", [1, 7, 0x7FFFFFFF, 0x80000000, UINT_MAX - 1, UINT_MAX])
-def test_the_first_delivery_count_may_be_any_number(come: Make, count: int) -> None:
+def test_the_initial_delivery_count_can_be_any_number(come: Make, count: int) -> None:
     """rabbitmq-amqp1.0 #9: an initial-delivery-count other than 0 ended in a crash."""
     wire = come()
     attach, flow = wire.sender(initial_delivery_count=count)
@@ -147,7 +147,7 @@ def test_the_first_delivery_count_may_be_any_number(come: Make, count: int) -> N
 
 @pytest.mark.parametrize("repeated", [{}, {"delivery_id": 0, "delivery_tag": b"t", "message_format": 0}])
 @pytest.mark.parametrize("parts", [2, 3, 50])
-def test_later_transfers_of_a_message_may_have_no_ids(
+def test_later_transfers_of_a_message_can_omit_the_ids(
     harness: Harness, sender: AmqpWire, repeated: dict[str, Any], parts: int
 ) -> None:
     """AMQPNetLite #231, rabbitmq-amqp1.0-client #11: long messages failed at their second transfer."""
@@ -164,7 +164,7 @@ def test_later_transfers_of_a_message_may_have_no_ids(
     assert harness.consumer("s", ORDERS, AckMode.AUTO).turn().bodies == ["x" * 500]
 
 
-def test_outcomes_that_differ_are_not_one_range(sender: AmqpWire) -> None:
+def test_a_disposition_covers_only_equal_outcomes(sender: AmqpWire) -> None:
     """AMQ-5467: what lay between two accepted messages counted as accepted, too."""
     sender.receive(transfers(value("a"), b"damaged", value("b"), value("c"), b"damaged"))
     found = {}
@@ -192,7 +192,7 @@ class Closed(OpenAccess):
             raise refusal(f"no right to write to {destination}", kind=ErrorKind.SECURITY)
 
 
-def test_a_refused_attach_has_both_answers_and_the_reason(come: Make, harness: Harness) -> None:
+def test_a_refused_attach_is_answered_with_an_attach_and_a_detach(come: Make, harness: Harness) -> None:
     """rabbitmq-server PR 15147: a link was refused by a detach alone, or the reason was lost."""
     harness.access = Closed()
     harness.begin_term()
@@ -207,7 +207,7 @@ def test_a_refused_attach_has_both_answers_and_the_reason(come: Make, harness: H
 INTERNALS = re.compile(r"Traceback|\.py|Error\(|Exception| object at 0x|<class|tandemmq\.")
 
 
-def test_a_refusal_tells_no_internals(come: Make, sender: AmqpWire) -> None:
+def test_a_refusal_contains_no_internals(come: Make, sender: AmqpWire) -> None:
     """rabbitmq-server PR 17392: a stack trace went to the client."""
     errors = [sender.send(encoded)[0].state.error for encoded in (b"\xff", value("x")[:-1], section(0x75, 7))]
     for number, found in enumerate((selector("a == 1"), selector("x LIKE 7"), selector("("))):
@@ -226,7 +226,7 @@ def to(address: str | None) -> bytes:
 ADDRESSES = (None, "queue://secrets", "queue://open")
 
 
-def test_the_relay_checks_each_message(come: Make, harness: Harness) -> None:
+def test_the_anonymous_relay_checks_each_message(come: Make, harness: Harness) -> None:
     """AMQ-5391: a message without ``to`` ended in a NullPointerException, or was accepted silently. ActiveMQ's
     testAnonymousProducerNotAuthorized: rights were checked for the link, and not for ``to``."""
     harness.access = Closed()
@@ -241,7 +241,7 @@ def test_the_relay_checks_each_message(come: Make, harness: Harness) -> None:
         assert reader.bodies == (["queue://open"] if name == "open" else [])
 
 
-def test_the_relay_ends_with_a_presettled_message_that_is_refused(come: Make, harness: Harness) -> None:
+def test_a_refused_presettled_message_detaches_the_anonymous_relay(come: Make, harness: Harness) -> None:
     """AMQ-5391: the client does not learn that its presettled messages are gone."""
     harness.access = Closed()
     harness.begin_term()
@@ -259,7 +259,7 @@ def test_the_relay_ends_with_a_presettled_message_that_is_refused(come: Make, ha
 @pytest.mark.parametrize(
     ("head", "durable"), [(b"", False), (header(), False), (header(durable=False), False), (header(durable=True), True)]
 )
-def test_a_message_is_durable_if_it_says_so(sender: AmqpWire, head: bytes, durable: bool) -> None:
+def test_a_message_is_durable_only_if_its_header_says_so(sender: AmqpWire, head: bytes, durable: bool) -> None:
     """rabbitmq-server PR 13918, PR 10568, AMQ-5828: the default was true, or the field was lost on the way."""
     found = sections_of(given(head + value("x"), sender)).get(0x70, [])
     assert ([*found, None][0] is True) is durable
@@ -273,7 +273,7 @@ def test_a_ttl_is_unsigned(sender: AmqpWire, harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("expiry", [None, Timestamp(0)])
-def test_a_ttl_counts_without_an_expiry_time(sender: AmqpWire, harness: Harness, expiry: Timestamp | None) -> None:
+def test_a_ttl_applies_without_an_expiry_time(sender: AmqpWire, harness: Harness, expiry: Timestamp | None) -> None:
     """ARTEMIS-1090: absolute-expiry-time 0 is unset, and the ttl was ignored beside it."""
     properties = write_composite(schema.Properties(absolute_expiry_time=expiry))
     sender.send(header(ttl=2_000) + properties + value("short"))
@@ -297,7 +297,7 @@ def test_a_footer_keeps_its_symbols(sender: AmqpWire) -> None:
     assert [(type(key), key, each) for key, each in found.items()] == [(Symbol, "crc", 7)]
 
 
-def test_delivery_annotations_may_come_before_the_header(sender: AmqpWire) -> None:
+def test_delivery_annotations_can_precede_the_header(sender: AmqpWire) -> None:
     """ARTEMIS-4725: delivery annotations before the header broke the search for the body."""
     encoded = section(0x71, {Symbol("x-opt-d"): 1}) + header(durable=True, priority=7) + value("x")
     found = sections_of(given(encoded, sender))
@@ -305,7 +305,7 @@ def test_delivery_annotations_may_come_before_the_header(sender: AmqpWire) -> No
     assert found[0x70][:2] == [True, 7]
 
 
-def test_equal_message_ids_are_no_duplicates(come: Make, sender: AmqpWire) -> None:
+def test_messages_with_one_message_id_are_not_duplicates(come: Make, sender: AmqpWire) -> None:
     """ActiveMQ's audit of message ids: a message of one client must not count as a duplicate of another's."""
     other = come("other")
     other.sender()

@@ -63,7 +63,7 @@ def test_a_receiver_gets_nothing_before_its_first_flow(come: Make, five: None) -
     assert not wire.flow(1, 0)
 
 
-def test_credit_is_what_was_sent_and_not_what_is_unsettled(come: Make, five: None) -> None:
+def test_credit_limits_sent_and_not_unsettled_deliveries(come: Make, five: None) -> None:
     wire = come()
     wire.receiver(credit=2)
     assert not wire.dispose(0, Accepted(), last=1)
@@ -72,14 +72,14 @@ def test_credit_is_what_was_sent_and_not_what_is_unsettled(come: Make, five: Non
     assert received(wire.flow(1, 3, delivery_count=2, next_incoming_id=2)) == [4]
 
 
-def test_a_delivery_has_its_tag_and_its_count(come: Make, five: None) -> None:
+def test_each_delivery_has_another_tag(come: Make, five: None) -> None:
     wire = come()
     (_, first, second) = wire.receiver(credit=2)
     assert (first.handle, first.delivery_id, first.settled, first.more) == (1, 0, False, False)
     assert first.delivery_tag != second.delivery_tag
 
 
-def test_all_may_be_pipelined(come: Make, five: None) -> None:
+def test_a_receiver_can_pipeline_its_frames(come: Make, five: None) -> None:
     wire = come()
     attach = schema.Attach(
         name="r", handle=1, role=True, source=schema.Source(address="orders"), target=schema.Target()
@@ -96,7 +96,7 @@ def test_all_may_be_pipelined(come: Make, five: None) -> None:
 # ---- drain and echo
 
 
-def test_a_drain_is_answered_behind_the_messages(come: Make, five: None) -> None:
+def test_a_drain_is_answered_after_the_messages(come: Make, five: None) -> None:
     wire = come()
     wire.receiver()
     *transfers, flow = wire.flow(1, 9, drain=True)
@@ -106,7 +106,7 @@ def test_a_drain_is_answered_behind_the_messages(come: Make, five: None) -> None
     assert (again.drain, again.link_credit, again.delivery_count) == (True, 0, 9)
 
 
-def test_a_drain_of_exactly_what_is_there_is_answered(come: Make, five: None) -> None:
+def test_a_drain_with_credit_for_exactly_all_messages_is_answered(come: Make, five: None) -> None:
     wire = come()
     wire.receiver()
     *transfers, flow = wire.flow(1, 5, drain=True)
@@ -120,7 +120,7 @@ def test_a_drain_with_credit_0_is_answered(come: Make, five: None) -> None:
     assert (flow.drain, flow.link_credit, flow.delivery_count) == (True, 0, 0)
 
 
-def test_after_a_drain_credit_begins_anew(come: Make, five: None, writer: Client) -> None:
+def test_a_drain_uses_up_the_credit(come: Make, five: None, writer: Client) -> None:
     wire = come()
     wire.receiver()
     wire.flow(1, 10, drain=True)
@@ -142,7 +142,7 @@ def test_an_echo_is_answered(come: Make, five: None) -> None:
 
 
 @pytest.mark.parametrize("credit", [0, 3, UINT_MAX])
-def test_a_client_that_counts_more_deliveries_than_there_were_has_the_credit_that_it_names(
+def test_a_delivery_count_above_that_of_the_broker_does_not_raise_the_credit(
     come: Make, five: None, credit: int
 ) -> None:
     wire = come()
@@ -151,7 +151,7 @@ def test_a_client_that_counts_more_deliveries_than_there_were_has_the_credit_tha
     assert not wire.is_closed
 
 
-def test_an_echo_is_answered_behind_the_attach(come: Make) -> None:
+def test_an_echo_is_answered_after_the_attach(come: Make) -> None:
     wire = come()
     attach = schema.Attach(name="r", handle=1, role=True, source=schema.Source(address="q"), target=schema.Target())
     flow = Flow(incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=2, echo=True)
@@ -163,7 +163,7 @@ def test_an_echo_is_answered_behind_the_attach(come: Make) -> None:
 # ---- windows and frames
 
 
-def test_deliveries_wait_for_the_window_in_their_order(come: Make, five: None) -> None:
+def test_deliveries_wait_for_the_window_in_order(come: Make, five: None) -> None:
     wire = come(window=2)
     wire.receiver(credit=None)
     assert received(wire.flow(1, 5, window=2)) == [0, 1]
@@ -172,7 +172,7 @@ def test_deliveries_wait_for_the_window_in_their_order(come: Make, five: None) -
     assert received(wire.flow(None, None, window=9, next_incoming_id=3)) == [3, 4]
 
 
-def test_a_drain_is_answered_when_the_window_lets_the_messages_out(come: Make, five: None) -> None:
+def test_a_drain_is_answered_after_the_deliveries_that_wait_for_the_window(come: Make, five: None) -> None:
     wire = come(window=0)
     wire.receiver()
     assert not wire.flow(1, 5, window=0, drain=True)
@@ -180,7 +180,7 @@ def test_a_drain_is_answered_when_the_window_lets_the_messages_out(come: Make, f
     assert (received(transfers), flow.drain, flow.delivery_count) == ([0, 1, 2, 3, 4], True, 5)
 
 
-def test_a_drain_with_credit_left_waits_for_the_window_too(come: Make, five: None) -> None:
+def test_a_drain_with_remaining_credit_waits_for_the_window(come: Make, five: None) -> None:
     wire = come(window=0)
     wire.receiver()
     assert not wire.flow(1, 9, window=0, drain=True)
@@ -189,7 +189,7 @@ def test_a_drain_with_credit_left_waits_for_the_window_too(come: Make, five: Non
     assert (last.delivery_id, flow.drain, flow.link_credit, flow.delivery_count) == (4, True, 0, 9)
 
 
-def test_a_link_that_goes_takes_what_waits_with_it(come: Make, five: None, harness: Harness) -> None:
+def test_waiting_deliveries_of_a_detached_link_return_to_the_queue(come: Make, five: None, harness: Harness) -> None:
     wire = come(window=1)
     wire.receiver()
     wire.flow(1, 5, window=1)
@@ -199,7 +199,7 @@ def test_a_link_that_goes_takes_what_waits_with_it(come: Make, five: None, harne
     assert [each for each, _ in left(harness)] == ["0", "1", "2", "3", "4"]
 
 
-def test_frames_are_as_long_as_the_client_takes_them(make: Make, writer: Client) -> None:
+def test_frames_respect_the_max_frame_size_of_the_client(make: Make, writer: Client) -> None:
     wire = make()
     wire.connect(max_frame_size=512)
     wire.begin()
@@ -213,7 +213,7 @@ def test_frames_are_as_long_as_the_client_takes_them(make: Make, writer: Client)
     assert body_of(b"".join(each.payload for each in heard)) == "x" * 2_000
 
 
-def test_frames_of_a_long_message_are_made_in_several_turns(make: Make, writer: Client) -> None:
+def test_frames_of_a_long_message_are_written_in_several_turns(make: Make, writer: Client) -> None:
     wire = make()
     wire.connect(max_frame_size=512)
     wire.begin()
@@ -249,7 +249,7 @@ def test_the_window_counts_frames(make: Make, writer: Client) -> None:
     assert len(wire.flow(None, None, window=100, next_incoming_id=2)) > 2
 
 
-def test_a_delivery_that_the_client_counts_at_its_first_frame_is_no_delivery_more(make: Make, writer: Client) -> None:
+def test_a_client_can_count_a_delivery_at_its_first_frame(make: Make, writer: Client) -> None:
     wire = make()
     wire.connect(max_frame_size=512)
     wire.begin(window=1)
@@ -263,7 +263,7 @@ def test_a_delivery_that_the_client_counts_at_its_first_frame_is_no_delivery_mor
 # ---- outcomes
 
 
-def test_accepted_messages_are_gone(come: Make, five: None, harness: Harness) -> None:
+def test_accepted_messages_are_removed(come: Make, five: None, harness: Harness) -> None:
     wire = come()
     wire.receiver(credit=5)
     assert not wire.dispose(0, Accepted(), last=1)
@@ -284,7 +284,9 @@ def test_accepted_messages_are_gone(come: Make, five: None, harness: Harness) ->
         (schema.Received(0, 0), 0),
     ],
 )
-def test_messages_that_come_back(come: Make, five: None, harness: Harness, state: Any, count: int) -> None:
+def test_messages_with_other_outcomes_are_redelivered(
+    come: Make, five: None, harness: Harness, state: Any, count: int
+) -> None:
     wire = come()
     wire.receiver(credit=2)
     wire.dispose(0, state)
@@ -295,7 +297,7 @@ def test_messages_that_come_back(come: Make, five: None, harness: Harness, state
 @pytest.mark.parametrize(
     "state", [Rejected(), Rejected(schema.Error("app:bad", "why")), Modified(undeliverable_here=True)]
 )
-def test_rejected_messages_are_dead_letters(come: Make, five: None, harness: Harness, state: Any) -> None:
+def test_rejected_messages_become_dead_letters(come: Make, five: None, harness: Harness, state: Any) -> None:
     wire = come()
     wire.receiver(credit=1)
     (answer,) = wire.dispose(0, state, settled=False)
@@ -304,7 +306,7 @@ def test_rejected_messages_are_dead_letters(come: Make, five: None, harness: Har
     assert [body for body, _ in left(harness)] == ["1", "2", "3", "4"]
 
 
-def test_the_default_outcome_counts_without_another(come: Make, five: None, harness: Harness) -> None:
+def test_the_default_outcome_applies_without_another_one(come: Make, five: None, harness: Harness) -> None:
     wire = come()
     wire.receiver(credit=1, default_outcome=Modified(delivery_failed=True))
     wire.dispose(0, None)
@@ -322,7 +324,7 @@ def test_the_default_outcome_counts_without_another(come: Make, five: None, harn
         (schema.Received(0, 0), None),
     ],
 )
-def test_a_default_outcome_is_kept_without_what_it_carries(come: Make, five: None, given: Any, kept: Any) -> None:
+def test_a_default_outcome_is_kept_without_annotations_and_error(come: Make, five: None, given: Any, kept: Any) -> None:
     wire = come()
     (attach,) = wire.receiver(default_outcome=given)
     assert attach.source.default_outcome == kept
@@ -348,7 +350,7 @@ def test_outcomes_are_settled_before_the_end(come: Make, writer: Client, state: 
     assert heard[-1].performative == schema.End()
 
 
-def test_outcomes_of_several_links_in_one_disposition(come: Make, five: None, harness: Harness) -> None:
+def test_one_disposition_can_cover_several_links(come: Make, five: None, harness: Harness) -> None:
     wire = come()
     wire.receiver(credit=1)
     wire.receiver(handle=2, credit=1)
@@ -387,7 +389,7 @@ def test_a_range_with_many_gaps_takes_several_turns(
     assert not left(harness)
 
 
-def test_strange_dispositions_change_nothing(come: Make, five: None) -> None:
+def test_dispositions_without_an_outcome_or_a_delivery_are_ignored(come: Make, five: None) -> None:
     wire = come()
     wire.receiver(credit=2)
     assert not wire.dispose(7, Accepted())
@@ -398,7 +400,7 @@ def test_strange_dispositions_change_nothing(come: Make, five: None) -> None:
     assert not wire.is_closed
 
 
-def test_messages_that_the_client_did_not_settle_come_back(come: Make, five: None, harness: Harness) -> None:
+def test_unsettled_messages_return_to_the_queue(come: Make, five: None, harness: Harness) -> None:
     wire = come()
     wire.receiver(credit=4)
     wire.dispose(1, Accepted())
@@ -407,7 +409,7 @@ def test_messages_that_the_client_did_not_settle_come_back(come: Make, five: Non
     assert left(harness) == [("0", 1), ("2", 0), ("3", 0), ("4", 0)]
 
 
-def test_presettled_deliveries_are_gone_when_they_are_written(come: Make, five: None, harness: Harness) -> None:
+def test_presettled_deliveries_are_removed_when_they_are_written(come: Make, five: None, harness: Harness) -> None:
     wire = come()
     (_, *transfers) = wire.receiver(credit=3, mode=1)
     assert [each.settled for each in transfers] == [True] * 3
@@ -416,7 +418,7 @@ def test_presettled_deliveries_are_gone_when_they_are_written(come: Make, five: 
 
 
 @pytest.mark.parametrize("end", [schema.Detach(1, True), schema.End(), schema.Close()])
-def test_presettled_deliveries_are_gone_whatever_ends(
+def test_presettled_deliveries_stay_removed_after_any_end(
     come: Make, writer: Client, harness: Harness, end: Composite
 ) -> None:
     writer.store(*range(60), body_kind=BodyKind.TEXT)
@@ -429,7 +431,7 @@ def test_presettled_deliveries_are_gone_whatever_ends(
 
 
 @pytest.mark.parametrize("end", [schema.Detach(1, True), schema.End(), schema.Close(), None])
-def test_presettled_deliveries_that_wait_for_the_window_come_back(
+def test_presettled_deliveries_that_wait_for_the_window_return_to_the_queue(
     come: Make, five: None, harness: Harness, end: Composite | None
 ) -> None:
     wire = come(window=2)
@@ -442,9 +444,7 @@ def test_presettled_deliveries_that_wait_for_the_window_come_back(
     assert [body for body, _ in left(harness)] == ["2", "3", "4"]
 
 
-def test_presettled_deliveries_are_settled_when_the_window_lets_them_out(
-    come: Make, five: None, harness: Harness
-) -> None:
+def test_presettled_deliveries_are_settled_after_the_window_opens(come: Make, five: None, harness: Harness) -> None:
     wire = come(window=2)
     wire.receiver(mode=1)
     wire.flow(1, 5, window=2)
@@ -464,7 +464,7 @@ def test_a_presettled_delivery_is_settled_by_its_last_frame(make: Make, writer: 
     assert [body for body, _ in left(harness)] == ["x" * 2_000]
 
 
-def test_presettled_deliveries_that_wait_are_bounded(come: Make, five: None, harness: Harness) -> None:
+def test_presettled_deliveries_that_wait_are_limited(come: Make, five: None, harness: Harness) -> None:
     wire = come(window=0, limits=AmqpLimits("broker", unsettled_max=2))
     wire.receiver(mode=1)
     assert not wire.flow(1, 5, window=0)
@@ -475,7 +475,7 @@ def test_presettled_deliveries_that_wait_are_bounded(come: Make, five: None, har
 
 @pytest.mark.parametrize("mode", [1, 2])
 @pytest.mark.parametrize("drain", [False, True])
-def test_much_credit_is_used_in_steps(come: Make, writer: Client, mode: int, drain: bool) -> None:
+def test_a_large_credit_is_granted_in_parts(come: Make, writer: Client, mode: int, drain: bool) -> None:
     writer.store(*range(300), body_kind=BodyKind.TEXT)
     wire = come()
     wire.receiver(mode=mode)
@@ -488,7 +488,7 @@ def test_much_credit_is_used_in_steps(come: Make, writer: Client, mode: int, dra
         assert len(wire.heard()) == 100
 
 
-def test_unsettled_deliveries_are_bounded(come: Make, five: None) -> None:
+def test_unsettled_deliveries_are_limited(come: Make, five: None) -> None:
     wire = come(limits=AmqpLimits("broker", unsettled_max=2))
     assert received(wire.receiver(credit=1 << 31)) == [0, 1]
     assert not wire.flow(1, 1 << 31, delivery_count=2, next_incoming_id=2)
@@ -505,7 +505,7 @@ def test_a_drain_at_the_limit_of_unsettled_deliveries_is_answered(come: Make, fi
     assert received(wire.flow(1, 9, delivery_count=11, next_incoming_id=2)) == [2, 3]
 
 
-def test_a_drain_that_takes_credit_back_is_answered_when_the_engine_knows(come: Make, harness: Harness) -> None:
+def test_a_drain_that_reduces_credit_is_answered_after_the_engine_has_the_grant(come: Make, harness: Harness) -> None:
     wire = come()
     wire.receiver(credit=5)
     flow = Flow(incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=0, drain=True)
@@ -523,7 +523,7 @@ def test_a_drain_that_takes_credit_back_is_answered_when_the_engine_knows(come: 
 # ---- browsers
 
 
-def test_a_browser_takes_nothing(come: Make, five: None, writer: Client, harness: Harness) -> None:
+def test_a_browser_removes_no_messages(come: Make, five: None, writer: Client, harness: Harness) -> None:
     wire = come()
     (attach,) = wire.receiver(distribution_mode="copy")
     assert attach.source.distribution_mode == "copy"
@@ -559,7 +559,7 @@ def test_a_browser_of_a_topic_is_a_consumer(come: Make) -> None:
         ({"address": "orders", "filter": {Symbol("s"): Described(ULong(0x468C00000004), 7)}}, INVALID_FIELD),
     ],
 )
-def test_a_receiver_that_is_not_served_is_refused_by_name(come: Make, source: dict[str, Any], condition: str) -> None:
+def test_an_unsupported_receiver_is_refused(come: Make, source: dict[str, Any], condition: str) -> None:
     wire = come()
     attach, detach = wire.receiver(**source)
     assert attach.source is None
@@ -567,7 +567,7 @@ def test_a_receiver_that_is_not_served_is_refused_by_name(come: Make, source: di
 
 
 @pytest.mark.parametrize("role", [True, False])
-def test_a_link_name_is_bounded(come: Make, role: bool) -> None:
+def test_the_length_of_a_link_name_is_limited(come: Make, role: bool) -> None:
     wire = come()
     for length in (termini.NAME_CHARACTERS_MAX, termini.NAME_CHARACTERS_MAX + 1):
         attach = schema.Attach(
@@ -585,7 +585,7 @@ def test_a_link_name_is_bounded(come: Make, role: bool) -> None:
 # ---- topics, filters, errors of the broker
 
 
-def test_a_selector_selects(come: Make, writer: Client) -> None:
+def test_a_selector_filters_messages(come: Make, writer: Client) -> None:
     for number in range(4):
         writer.store(number, properties={"n": number}, body_kind=BodyKind.TEXT)
     wire = come()
@@ -595,7 +595,7 @@ def test_a_selector_selects(come: Make, writer: Client) -> None:
     assert bodies(wire.say(flow)) == ["2", "3"]
 
 
-def test_no_local_of_a_topic(come: Make, writer: Client) -> None:
+def test_no_local_excludes_messages_of_the_same_connection(come: Make, writer: Client) -> None:
     wire = come()
     wire.sender("topic://prices")
     (attach,) = wire.receiver(
@@ -608,7 +608,7 @@ def test_no_local_of_a_topic(come: Make, writer: Client) -> None:
     assert bodies(wire.heard()) == ["theirs"]
 
 
-def test_the_broker_ends_a_consumer_with_the_reason(come: Make, five: None) -> None:
+def test_a_detach_of_the_broker_has_the_reason(come: Make, five: None) -> None:
     wire = come()
     wire.receiver(credit=1)
     id = next(iter(wire.client.subscriptions))
@@ -638,7 +638,7 @@ def test_a_message_that_cannot_be_delivered_uses_no_credit(come: Make, five: Non
     assert wire.session.has_more
 
 
-def test_a_message_that_is_longer_than_its_client_takes_is_a_dead_letter(
+def test_a_message_above_the_max_message_size_becomes_a_dead_letter(
     come: Make, writer: Client, harness: Harness
 ) -> None:
     writer.store("a", "long" * 100, "b", "4" * 191, body_kind=BodyKind.TEXT)
@@ -650,7 +650,7 @@ def test_a_message_that_is_longer_than_its_client_takes_is_a_dead_letter(
     assert harness.client().subscribe("d", DLQ, AckMode.CLIENT).turn().bodies == ["long" * 100]
 
 
-def test_a_long_message_is_encoded_beside_the_loop(come: Make, writer: Client) -> None:
+def test_a_long_message_is_encoded_on_a_thread(come: Make, writer: Client) -> None:
     writer.store("ä" * (1 << 20), body_kind=BodyKind.TEXT)
     wire = come(limits=AmqpLimits("broker", message_bytes_max=8 << 20))
     wire.receiver()

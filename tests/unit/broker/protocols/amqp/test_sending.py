@@ -48,7 +48,7 @@ def stored(harness: Harness, destination: Destination = ORDERS) -> list[str]:
     return harness.client().subscribe("all", destination, AckMode.CLIENT).turn().bodies
 
 
-def test_a_sender_has_credit(come: Make) -> None:
+def test_a_sender_gets_credit(come: Make) -> None:
     attach, flow = come().sender(initial_delivery_count=0xFFFFFFFE)
     assert (attach.role, attach.target.address, attach.max_message_size) == (True, "orders", 1 << 20)
     assert (flow.handle, flow.delivery_count, flow.link_credit) == (0, 0xFFFFFFFE, CREDIT)
@@ -61,7 +61,7 @@ def test_a_message_is_accepted_when_it_is_stored(harness: Harness, sender: AmqpW
     assert stored(harness) == ["a"]
 
 
-def test_nothing_is_accepted_before_it_is_durable(harness: Harness, sender: AmqpWire) -> None:
+def test_a_durable_message_is_not_accepted_before_it_is_stored(harness: Harness, sender: AmqpWire) -> None:
     transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"t")
     for command in sender.session.receive(frame_of(0, write_composite(transfer) + header(durable=True) + value("x"))):
         sender.engine.handle(sender, command)
@@ -89,7 +89,7 @@ def test_accepted_messages_share_a_disposition(come: Make, harness: Harness, pie
     assert stored(harness) == [str(id) for id in range(0, 20, 2)]
 
 
-def test_a_message_may_come_in_many_transfers(harness: Harness, sender: AmqpWire) -> None:
+def test_a_message_can_have_many_transfers(harness: Harness, sender: AmqpWire) -> None:
     whole = value("x" * 100)
     first = Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0, more=True)
     assert not sender.say(first, payload=whole[:10])
@@ -102,7 +102,7 @@ def test_a_message_may_come_in_many_transfers(harness: Harness, sender: AmqpWire
     assert stored(harness) == ["x" * 100]
 
 
-def test_messages_of_two_links_may_interleave(harness: Harness, sender: AmqpWire) -> None:
+def test_messages_of_two_links_can_interleave(harness: Harness, sender: AmqpWire) -> None:
     sender.sender(handle=1)
     for handle in (0, 1):
         sender.say(Transfer(handle=handle, delivery_id=handle, delivery_tag=b"t", more=True), payload=value("ab")[:-1])
@@ -120,7 +120,7 @@ def test_messages_of_two_links_may_interleave(harness: Harness, sender: AmqpWire
         Transfer(handle=0, delivery_id=1, aborted=True),
     ],
 )
-def test_a_delivery_that_is_not_whole_takes_no_frames_of_another(
+def test_a_transfer_of_another_delivery_cannot_continue_an_incomplete_one(
     harness: Harness, sender: AmqpWire, other: Transfer
 ) -> None:
     first = Transfer(handle=0, delivery_id=0, delivery_tag=b"t", more=True)
@@ -150,7 +150,7 @@ def test_a_presettled_message_has_no_answer(harness: Harness, sender: AmqpWire) 
     assert stored(harness) == ["a", "b"]
 
 
-def test_credit_is_topped_up_and_counts_what_is_not_answered(harness: Harness, sender: AmqpWire) -> None:
+def test_credit_is_renewed_within_its_limit(harness: Harness, sender: AmqpWire) -> None:
     granted = CREDIT
     for id in range(CREDIT + 300):
         for answer in sender.send(value("x")):
@@ -201,7 +201,7 @@ def test_a_message_that_is_too_long_ends_the_link(harness: Harness, sender: Amqp
         (section(0x72, {schema.Symbol("x-opt-delivery-cron"): 5}) + value("x"), DECODE_ERROR),
     ],
 )
-def test_a_damaged_message_is_rejected_and_no_other(sender: AmqpWire, encoded: bytes, condition: str | None) -> None:
+def test_only_the_damaged_message_is_rejected(sender: AmqpWire, encoded: bytes, condition: str | None) -> None:
     (answer,) = sender.send(encoded)
     assert (answer.first, answer.last, answer.settled) == (0, 0, True)
     if condition is None:
@@ -213,7 +213,7 @@ def test_a_damaged_message_is_rejected_and_no_other(sender: AmqpWire, encoded: b
     assert answer.state == ACCEPTED
 
 
-def test_a_message_may_be_repeated(harness: Harness, sender: AmqpWire) -> None:
+def test_a_message_can_be_sent_repeatedly(harness: Harness, sender: AmqpWire) -> None:
     annotations = {schema.Symbol(f"x-opt-delivery-{name}"): ms for name, ms in SCHEDULE.items()}
     sender.send(section(0x72, annotations) + value("x"))
     reader = harness.client().subscribe("all", ORDERS, AckMode.AUTO)
@@ -241,7 +241,7 @@ def test_a_damaged_presettled_message_ends_the_link(sender: AmqpWire) -> None:
         ({"address": "a?consumer.priority=1"}, NOT_IMPLEMENTED),
     ],
 )
-def test_what_is_not_served_is_refused_by_name(come: Make, fields: dict[str, Any], condition: str) -> None:
+def test_an_unsupported_sender_is_refused(come: Make, fields: dict[str, Any], condition: str) -> None:
     wire = come()
     attach, detach = wire.sender(**fields)
     assert attach.target is None
@@ -265,7 +265,7 @@ class Closed(OpenAccess):
             raise refusal("not for you", kind=ErrorKind.SECURITY)
 
 
-def test_without_the_right_there_is_no_link(come: Callable[..., AmqpWire], harness: Harness) -> None:
+def test_a_link_without_the_right_is_refused(come: Callable[..., AmqpWire], harness: Harness) -> None:
     access = harness.access = Closed()
     harness.begin_term()
     wire = come()
@@ -315,7 +315,7 @@ def test_a_refused_presettled_message_detaches_its_link_once(come: Make, harness
     assert stored(harness) == ["y"]
 
 
-def test_topics_by_scheme_and_by_capability(come: Make, harness: Harness) -> None:
+def test_a_scheme_or_a_capability_selects_a_topic(come: Make, harness: Harness) -> None:
     wire = come()
     wire.sender("topic://a")
     wire.sender(handle=1, target=schema.Target(address="b", capabilities=(schema.Symbol("topic"),)))
@@ -339,7 +339,7 @@ def test_an_attach_is_answered_before_the_detach_that_follows_it(come: Make) -> 
     assert [type(each.performative).__name__ for each in heard] == ["Attach", "Detach", "End"]
 
 
-def test_a_detach_waits_for_the_answers(come: Make) -> None:
+def test_a_detach_is_answered_after_the_outcomes(come: Make) -> None:
     wire = come(limits=LIMITS)
     wire.sender()
     transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"t")
@@ -351,7 +351,7 @@ def test_a_detach_waits_for_the_answers(come: Make) -> None:
     assert len(wire.sender()) == 2
 
 
-def test_messages_that_are_not_whole_are_bounded_together(sender: AmqpWire) -> None:
+def test_incomplete_messages_have_a_common_limit(sender: AmqpWire) -> None:
     sender.sender(handle=1)
     for handle in (0, 1):
         first = Transfer(handle=handle, delivery_id=handle, delivery_tag=b"t", more=True)

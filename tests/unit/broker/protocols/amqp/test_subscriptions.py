@@ -83,7 +83,7 @@ def test_a_durable_subscription_collects_messages_while_its_client_is_away(
 
 
 @pytest.mark.parametrize("fields", [{"echo": True}, {"drain": True}])
-def test_a_flow_of_a_link_is_answered_behind_its_attach(come: Make, fields: dict[str, bool]) -> None:
+def test_a_flow_of_a_link_is_answered_after_its_attach(come: Make, fields: dict[str, bool]) -> None:
     wire = come()
     source = schema.Source(address="topic://prices", durable=2)
     attach = schema.Attach(name="sub", handle=1, role=True, source=source, target=schema.Target())
@@ -92,7 +92,7 @@ def test_a_flow_of_a_link_is_answered_behind_its_attach(come: Make, fields: dict
     assert [type(each).__name__ for each in answers] == ["Attach", "Flow"]
 
 
-def test_a_durable_subscription_ends_with_the_close_of_its_link(come: Make, harness: Harness) -> None:
+def test_the_close_of_a_link_deletes_its_durable_subscription(come: Make, harness: Harness) -> None:
     wire = come()
     durable(wire)
     publish(harness, "a")
@@ -101,7 +101,7 @@ def test_a_durable_subscription_ends_with_the_close_of_its_link(come: Make, harn
     assert (durables(harness), harness.stored()) == ([], 0)
 
 
-def test_a_mistake_of_the_client_ends_no_durable_subscription(come: Make, harness: Harness) -> None:
+def test_an_error_of_the_client_deletes_no_durable_subscription(come: Make, harness: Harness) -> None:
     wire = come()
     durable(wire)
     flow = schema.Flow(
@@ -145,7 +145,7 @@ def test_a_durable_subscription_survives_a_failover(come: Make, make: Make, harn
     assert received(again) == ["a"]
 
 
-def test_another_selector_begins_a_durable_subscription_anew(come: Make, harness: Harness) -> None:
+def test_another_selector_replaces_a_durable_subscription(come: Make, harness: Harness) -> None:
     wire = come()
     durable(wire)
     wire.say(Detach(1, False))
@@ -155,7 +155,7 @@ def test_another_selector_begins_a_durable_subscription_anew(come: Make, harness
     assert received(wire) == ["b"]
 
 
-def test_no_local_of_a_durable_subscription(come: Make, harness: Harness) -> None:
+def test_a_durable_subscription_can_have_no_local(come: Make, harness: Harness) -> None:
     wire = come()
     (attach,) = durable(wire, filter=NO_LOCAL)
     assert list(attach.source.filter) == ["no-local"]
@@ -190,7 +190,7 @@ def test_a_subscription_without_a_name_is_refused(come: Make) -> None:
 # ---- whose they are
 
 
-def test_connections_of_a_container_have_durable_subscriptions_at_the_same_time(come: Make, harness: Harness) -> None:
+def test_connections_of_one_container_can_have_durable_subscriptions(come: Make, harness: Harness) -> None:
     one, two = come(), come()
     durable(one, "one")
     durable(two, "two")
@@ -211,7 +211,7 @@ def test_a_newer_connection_of_a_container_steals_a_durable_subscription(come: M
     assert not old.is_closed
 
 
-def test_a_sole_connection_has_the_container_id_already(make: Make, harness: Harness) -> None:
+def test_a_sole_connection_can_have_a_durable_subscription(make: Make, harness: Harness) -> None:
     wire = make()
     opened = wire.connect(desired_capabilities=(SOLE_CONNECTION,))
     assert SHARED_SUBS in opened.offered_capabilities
@@ -220,7 +220,7 @@ def test_a_sole_connection_has_the_container_id_already(make: Make, harness: Har
     assert attach.source.durable == 2
 
 
-def test_a_container_id_that_another_connection_has_alone_is_not_used_beside_it(
+def test_the_container_id_of_a_sole_connection_is_refused_for_other_subscriptions(
     make: Make, come: Make, harness: Harness
 ) -> None:
     alone = make()
@@ -235,12 +235,12 @@ def test_a_container_id_that_another_connection_has_alone_is_not_used_beside_it(
     assert not wire.is_closed
 
 
-def test_the_brokers_own_container_id_is_refused_for_subscriptions(come: Make, harness: Harness) -> None:
+def test_the_container_id_of_the_broker_is_refused_for_subscriptions(come: Make, harness: Harness) -> None:
     _, detach = durable(come(CLIENT_ID))
     assert detach.error.condition == INVALID_FIELD
 
 
-def test_an_attach_is_refused_with_its_reason_though_the_client_has_detached_it(come: Make) -> None:
+def test_a_refused_attach_has_a_reason_even_after_a_detach(come: Make) -> None:
     wire = come(CLIENT_ID)
     attach = schema.Attach(
         name="sub",
@@ -261,7 +261,7 @@ def test_an_attach_is_refused_with_its_reason_though_the_client_has_detached_it(
 
 @pytest.mark.parametrize("durability", [0, 2])
 @pytest.mark.parametrize("is_global", [False, True])
-def test_consumers_of_a_shared_subscription_take_turns(
+def test_consumers_of_a_shared_subscription_share_its_messages(
     come: Make, harness: Harness, durability: int, is_global: bool
 ) -> None:
     # The names that Qpid JMS gives the links of one connection.
@@ -305,7 +305,7 @@ def test_a_shared_subscription_that_is_not_durable_ends_with_its_last_consumer(
     assert durables(harness) == []
 
 
-def test_shared_subscriptions_of_containers_are_apart_and_global_ones_are_not(come: Make, harness: Harness) -> None:
+def test_only_global_subscriptions_are_shared_by_containers(come: Make, harness: Harness) -> None:
     for is_global in (False, True):
         one, two = come("one"), come("two")
         for wire in (one, two):
@@ -319,7 +319,7 @@ def test_shared_subscriptions_of_containers_are_apart_and_global_ones_are_not(co
 @pytest.mark.parametrize(
     ("one", "two"), [(("a/b", "c"), ("a", "b/c")), (("a%2Fb", "c"), ("a/b", "c")), (("a", "b"), ("a", "c"))]
 )
-def test_shared_subscriptions_with_names_that_look_alike_are_apart(
+def test_shared_subscriptions_with_similar_names_are_separate(
     come: Make, harness: Harness, one: tuple[str, str], two: tuple[str, str]
 ) -> None:
     wires = []
@@ -331,7 +331,7 @@ def test_shared_subscriptions_with_names_that_look_alike_are_apart(
     assert [len(wire.all_of(schema.Transfer)) for wire in wires] == [2, 2]
 
 
-def test_a_durable_and_another_shared_subscription_of_one_name_are_apart(come: Make, harness: Harness) -> None:
+def test_a_durable_and_a_volatile_shared_subscription_of_one_name_are_separate(come: Make, harness: Harness) -> None:
     wire = come()
     shared(wire)
     shared(wire, "sub|2", handle=2, durable=2)
@@ -341,7 +341,7 @@ def test_a_durable_and_another_shared_subscription_of_one_name_are_apart(come: M
     assert len(wire.all_of(schema.Transfer)) == 2
 
 
-def test_a_share_of_mqtt_is_apart(come: Make, harness: Harness) -> None:
+def test_shared_subscriptions_of_mqtt_are_separate(come: Make, harness: Harness) -> None:
     mqtt = Client(harness, harness.connection_id()).connect("mqtt")
     mqtt.subscribe("s", PRICES, AckMode.AUTO, share="sub").turn()
     wire = come()
@@ -351,7 +351,7 @@ def test_a_share_of_mqtt_is_apart(come: Make, harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("is_shared_first", [True, False])
-def test_a_name_is_shared_or_not(come: Make, is_shared_first: bool) -> None:
+def test_a_name_cannot_be_shared_and_not_shared(come: Make, is_shared_first: bool) -> None:
     wire = come()
     attaches = [lambda name, handle: shared(wire, name, handle=handle, durable=2)]
     attaches.append(lambda name, handle: durable(wire, name, handle=handle))
@@ -365,7 +365,7 @@ def test_a_name_is_shared_or_not(come: Make, is_shared_first: bool) -> None:
 
 
 @pytest.mark.parametrize("durability", [0, 2])
-def test_consumers_that_share_have_one_selector(come: Make, durability: int) -> None:
+def test_consumers_of_a_shared_subscription_must_have_one_selector(come: Make, durability: int) -> None:
     wire = come()
     shared(wire, durable=durability)
     attach, detach = shared(wire, "sub|2", handle=2, durable=durability, filter=selector("n = 1"))
@@ -373,7 +373,7 @@ def test_consumers_that_share_have_one_selector(come: Make, durability: int) -> 
     assert detach.error.condition == RESOURCE_LOCKED
 
 
-def test_a_shared_subscription_has_no_no_local(come: Make) -> None:
+def test_no_local_is_refused_for_a_shared_subscription(come: Make) -> None:
     _, detach = shared(come(), filter=NO_LOCAL)
     assert detach.error.condition == INVALID_FIELD
 
@@ -381,7 +381,7 @@ def test_a_shared_subscription_has_no_no_local(come: Make) -> None:
 # ---- without a source
 
 
-def test_a_durable_subscription_is_looked_up(come: Make) -> None:
+def test_a_link_without_a_source_looks_up_a_durable_subscription(come: Make) -> None:
     wire = come()
     durable(wire, filter={**selector("n = 1"), **NO_LOCAL})
     wire.say(Detach(1, False))
@@ -395,7 +395,9 @@ def test_a_durable_subscription_is_looked_up(come: Make) -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "shared", "global"])
-def test_a_durable_subscription_ends_with_the_close_of_its_look_up(come: Make, harness: Harness, kind: str) -> None:
+def test_the_close_of_a_link_without_a_source_deletes_the_durable_subscription(
+    come: Make, harness: Harness, kind: str
+) -> None:
     wire = come()
     name, capabilities = ("sub|global", ("shared", "global")) if kind == "global" else ("sub", ())
     if kind == "plain":
@@ -428,7 +430,7 @@ def test_a_subscription_with_consumers_is_not_deleted(come: Make, harness: Harne
     assert received(wire) == ["a"]
 
 
-def test_a_look_up_gets_no_messages(come: Make, harness: Harness) -> None:
+def test_a_link_without_a_source_gets_no_messages(come: Make, harness: Harness) -> None:
     wire = come()
     durable(wire)
     wire.say(Detach(1, False))
@@ -440,7 +442,7 @@ def test_a_look_up_gets_no_messages(come: Make, harness: Harness) -> None:
     assert not wire.is_closed
 
 
-def test_a_look_up_that_is_detached_at_once_is_answered_in_order(come: Make) -> None:
+def test_a_link_without_a_source_that_is_detached_at_once_is_answered_in_order(come: Make) -> None:
     wire = come()
     durable(wire)
     attach = schema.Attach(name="else", handle=8, role=True, target=schema.Target())

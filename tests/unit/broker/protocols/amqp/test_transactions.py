@@ -154,7 +154,7 @@ def conditions(answers: list[Any]) -> list[str]:
 # ---- control links
 
 
-def test_a_control_link_has_credit(harness: Harness) -> None:
+def test_a_control_link_gets_credit(harness: Harness) -> None:
     wire = Controller(harness)
     wire.connect()
     wire.begin()
@@ -163,7 +163,7 @@ def test_a_control_link_has_credit(harness: Harness) -> None:
     assert flow.link_credit == CREDIT
 
 
-def test_each_declare_gives_another_transaction(wire: Controller) -> None:
+def test_each_declare_begins_another_transaction(wire: Controller) -> None:
     assert len({wire.declare() for _ in range(3)}) == 3
 
 
@@ -173,7 +173,7 @@ def test_a_control_link_gets_new_credit(wire: Controller) -> None:
 
 
 @pytest.mark.parametrize("pieces", Pieces)
-def test_requests_may_be_pipelined(harness: Harness, come: Make, pieces: Pieces) -> None:
+def test_requests_can_be_pipelined(harness: Harness, come: Make, pieces: Pieces) -> None:
     wire = come(pieces=pieces)
     wire.sender()
     id = wire.declare()
@@ -199,7 +199,9 @@ def test_requests_may_be_pipelined(harness: Harness, come: Make, pieces: Pieces)
         (Accepted(), DECODE_ERROR),
     ],
 )
-def test_a_refused_request_leaves_the_link(wire: Controller, request_: schema.Composite, condition: str) -> None:
+def test_a_refused_request_does_not_detach_the_link(
+    wire: Controller, request_: schema.Composite, condition: str
+) -> None:
     (answer,) = wire.ask(request_)
     assert (answer.role, answer.settled) == (True, True)
     assert answer.state.error.condition == condition
@@ -216,12 +218,12 @@ def test_a_refused_request_leaves_the_link(wire: Controller, request_: schema.Co
         (b"garbage", DECODE_ERROR),
     ],
 )
-def test_what_is_no_request_is_rejected(wire: Controller, encoded: bytes, condition: str) -> None:
+def test_an_invalid_request_is_rejected(wire: Controller, encoded: bytes, condition: str) -> None:
     assert conditions(wire.send(encoded, handle=CONTROL)) == [condition]
     wire.commit(wire.declare())
 
 
-def test_a_request_is_short(wire: Controller) -> None:
+def test_the_length_of_a_request_is_limited(wire: Controller) -> None:
     (detach,) = wire.send(bytes(CONTROL_BYTES_MAX + 1), handle=CONTROL)
     assert (detach.closed, detach.error.condition) == (True, MESSAGE_SIZE)
 
@@ -239,7 +241,7 @@ def test_a_settled_discharge_has_no_answer(harness: Harness, wire: Controller) -
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_a_client_that_cannot_be_told_by_an_outcome_is_told_by_a_detach(harness: Harness, settled: bool) -> None:
+def test_a_refused_discharge_without_a_possible_outcome_detaches_the_link(harness: Harness, settled: bool) -> None:
     wire = Controller(harness)
     wire.connect()
     wire.begin()
@@ -260,7 +262,7 @@ def test_a_client_that_cannot_be_told_by_an_outcome_is_told_by_a_detach(harness:
     assert (detach.handle, detach.closed, detach.error.condition) == (CONTROL, True, ROLLED_BACK)
 
 
-def test_a_coordinator_is_no_target_of_a_receiver(wire: Controller) -> None:
+def test_a_coordinator_as_the_target_of_a_receiver_is_refused(wire: Controller) -> None:
     attach = Attach(name="r", handle=5, role=True, source=Source(address="orders"), target=schema.Coordinator())
     answer, detach = (each.performative for each in wire.say(attach))
     assert isinstance(answer, Attach)
@@ -273,7 +275,7 @@ def test_a_coordinator_is_no_target_of_a_receiver(wire: Controller) -> None:
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_a_message_is_there_after_the_commit(harness: Harness, wire: Controller, durable: bool) -> None:
+def test_a_message_is_available_after_the_commit(harness: Harness, wire: Controller, durable: bool) -> None:
     id = wire.declare()
     assert wire.send_in(id, header(durable=durable) + value("a")) == [
         Disposition(role=True, first=1, last=1, settled=True, state=TransactionalState(id, Accepted()))
@@ -294,14 +296,14 @@ def test_a_commit_is_accepted_when_it_is_durable(wire: Controller) -> None:
     assert [each.state for each in wire.all_of(Disposition)] == [Accepted()]
 
 
-def test_a_rollback_leaves_nothing(harness: Harness, wire: Controller) -> None:
+def test_a_rollback_discards_messages(harness: Harness, wire: Controller) -> None:
     id = wire.declare()
     wire.send_in(id, header(durable=True) + value("a"))
     wire.roll_back(id)
     assert texts(harness) == []
 
 
-def test_the_state_may_come_with_the_last_frame(harness: Harness, wire: Controller) -> None:
+def test_the_last_frame_can_have_the_state(harness: Harness, wire: Controller) -> None:
     id = wire.declare()
     wire.say(Transfer(handle=0, delivery_id=1, delivery_tag=b"t", more=True), payload=value("ab")[:-1])
     wire.say(Transfer(handle=0, state=TransactionalState(id)), payload=b"b")
@@ -311,7 +313,7 @@ def test_the_state_may_come_with_the_last_frame(harness: Harness, wire: Controll
     assert texts(harness) == ["ab"]
 
 
-def test_transactions_are_apart(harness: Harness, wire: Controller) -> None:
+def test_transactions_are_independent(harness: Harness, wire: Controller) -> None:
     first, second = wire.declare(), wire.declare()
     wire.send_in(first, value("a"))
     wire.send_in(second, value("b"))
@@ -322,7 +324,7 @@ def test_transactions_are_apart(harness: Harness, wire: Controller) -> None:
     assert texts(harness) == ["c", "b"]
 
 
-def test_a_transaction_covers_sessions(harness: Harness, wire: Controller) -> None:
+def test_a_transaction_can_cover_several_sessions(harness: Harness, wire: Controller) -> None:
     wire.begin(3)
     wire.sender(channel=3)
     id = wire.declare()
@@ -332,20 +334,20 @@ def test_a_transaction_covers_sessions(harness: Harness, wire: Controller) -> No
     assert texts(harness) == ["a", "b"]
 
 
-def test_an_unknown_transaction_of_a_message_is_its_outcome(harness: Harness, wire: Controller) -> None:
+def test_a_message_of_an_unknown_transaction_is_rejected(harness: Harness, wire: Controller) -> None:
     (answer,) = wire.send_in(b"none", value("a"))
     assert (answer.settled, answer.state.error.condition) == (True, UNKNOWN_TRANSACTION)
     assert texts(harness) == []
     wire.commit(wire.declare())
 
 
-def test_an_unknown_transaction_of_a_presettled_message_detaches_its_link(wire: Controller) -> None:
+def test_a_presettled_message_of_an_unknown_transaction_detaches_its_link(wire: Controller) -> None:
     (detach,) = wire.send_in(b"none", value("a"), settled=True)
     assert (detach.handle, detach.error.condition) == (SENDER, UNKNOWN_TRANSACTION)
     wire.commit(wire.declare())
 
 
-def test_a_transaction_is_discharged_once(wire: Controller) -> None:
+def test_a_transaction_cannot_be_discharged_twice(wire: Controller) -> None:
     id = wire.declare()
     wire.commit(id)
     assert wire.discharge(id).error.condition == UNKNOWN_TRANSACTION
@@ -397,7 +399,7 @@ def test_open_transactions_are_limited(make_harness: Callable[..., Harness]) -> 
 # ---- deliveries to the client
 
 
-def test_an_accepted_delivery_is_gone_after_the_commit(harness: Harness, wire: Controller, five: None) -> None:
+def test_an_accepted_delivery_is_removed_by_the_commit(harness: Harness, wire: Controller, five: None) -> None:
     wire.receiver(credit=2)
     id = wire.declare()
     assert not wire.retire(id, 0, Accepted(), last=1)
@@ -407,7 +409,7 @@ def test_an_accepted_delivery_is_gone_after_the_commit(harness: Harness, wire: C
     assert texts(harness) == ["2", "3", "4"]
 
 
-def test_settled_deliveries_come_again_after_a_rollback(harness: Harness, wire: Controller, five: None) -> None:
+def test_settled_deliveries_are_redelivered_after_a_rollback(harness: Harness, wire: Controller, five: None) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.retire(id, 0, Accepted())
@@ -435,7 +437,7 @@ def test_rolled_back_deliveries_keep_their_order(wire: Controller, five: None) -
     assert bodies(transfers) == ["0", "1", "2", "3", "4"]
 
 
-def test_deliveries_that_are_rolled_back_too_often_are_dead_letters(
+def test_deliveries_that_are_rolled_back_too_often_become_dead_letters(
     harness: Harness, wire: Controller, five: None
 ) -> None:
     wire.receiver(credit=1)
@@ -474,7 +476,7 @@ def test_a_range_settles_no_delivery_of_a_transaction(harness: Harness, wire: Co
     assert stored(harness) == [("1", 0), ("3", 0), ("4", 0)]
 
 
-def test_a_transaction_names_only_the_deliveries_that_it_takes(wire: Controller, five: None) -> None:
+def test_the_answer_of_a_transaction_covers_only_its_deliveries(wire: Controller, five: None) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.dispose(1, Accepted())
@@ -482,7 +484,7 @@ def test_a_transaction_names_only_the_deliveries_that_it_takes(wire: Controller,
     assert [(each.first, each.last, each.settled) for each in answers] == [(0, 0, False), (2, 2, False)]
 
 
-def test_a_refused_outcome_leaves_the_others_of_its_range(wire: Controller, five: None) -> None:
+def test_a_refused_outcome_does_not_affect_others_of_its_range(wire: Controller, five: None) -> None:
     wire.receiver(credit=3)
     wire.dispose(1, Accepted())
     disposition = Disposition(role=True, first=0, last=2, state=Accepted())
@@ -492,7 +494,7 @@ def test_a_refused_outcome_leaves_the_others_of_its_range(wire: Controller, five
     assert [(each.first, each.last) for each in wire.all_of(Disposition)] == [(2, 2)]
 
 
-def test_a_commit_settles_what_the_client_did_not(wire: Controller, five: None) -> None:
+def test_a_commit_settles_unsettled_deliveries(wire: Controller, five: None) -> None:
     wire.receiver(credit=2)
     id = wire.declare()
     wire.retire(id, 0, Accepted(), last=1, settled=False)
@@ -512,7 +514,7 @@ def test_a_commit_settles_what_the_client_did_not(wire: Controller, five: None) 
     ],
 )
 @pytest.mark.parametrize("settled", [True, False])
-def test_other_outcomes_are_due_at_the_commit(
+def test_other_outcomes_take_effect_at_the_commit(
     harness: Harness, wire: Controller, outcome: Any, left: list[Any], dead: list[Any], settled: bool
 ) -> None:
     harness.client().store(0)
@@ -524,7 +526,7 @@ def test_other_outcomes_are_due_at_the_commit(
     assert (stored(harness), stored(harness, destination=DLQ)) == (left, dead)
 
 
-def test_other_outcomes_do_not_outlive_a_rollback(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_rollback_discards_other_outcomes(harness: Harness, wire: Controller, five: None) -> None:
     wire.receiver(credit=2)
     id = wire.declare()
     wire.retire(id, 0, Rejected())
@@ -536,7 +538,9 @@ def test_other_outcomes_do_not_outlive_a_rollback(harness: Harness, wire: Contro
     assert stored(harness)[1] == ("1", 0)
 
 
-def test_settled_without_an_outcome_is_the_default_outcome(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_settled_delivery_without_an_outcome_gets_the_default_outcome(
+    harness: Harness, wire: Controller, five: None
+) -> None:
     wire.receiver(credit=2, default_outcome=Accepted())
     id = wire.declare()
     assert not wire.retire(id, 0, None, settled=False)
@@ -546,7 +550,7 @@ def test_settled_without_an_outcome_is_the_default_outcome(harness: Harness, wir
     assert texts(harness) == ["0", "2", "3", "4"]
 
 
-def test_a_range_leaves_out_what_is_in_a_transaction(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_range_excludes_deliveries_in_a_transaction(harness: Harness, wire: Controller, five: None) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.retire(id, 1, Released())
@@ -555,7 +559,7 @@ def test_a_range_leaves_out_what_is_in_a_transaction(harness: Harness, wire: Con
     assert texts(harness) == ["1", "3", "4"]
 
 
-def test_a_range_of_two_links(harness: Harness, wire: Controller) -> None:
+def test_a_range_can_cover_two_links(harness: Harness, wire: Controller) -> None:
     writer = harness.client()
     wire.receiver(credit=9)
     wire.receiver("topic://prices", handle=2, credit=9)
@@ -569,7 +573,7 @@ def test_a_range_of_two_links(harness: Harness, wire: Controller) -> None:
     assert texts(harness) == ["2"]
 
 
-def test_an_unknown_transaction_of_an_outcome_ends_the_session(harness: Harness, wire: Controller, five: None) -> None:
+def test_an_outcome_in_an_unknown_transaction_ends_the_session(harness: Harness, wire: Controller, five: None) -> None:
     wire.receiver(credit=1)
     end, *_ = wire.retire(b"none", 0, Accepted())
     assert isinstance(end, End)
@@ -579,7 +583,9 @@ def test_an_unknown_transaction_of_an_outcome_ends_the_session(harness: Harness,
     assert len(texts(harness)) == 5
 
 
-def test_a_delivery_that_the_broker_has_not_fails_the_commit(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_delivery_that_the_broker_no_longer_has_fails_the_commit(
+    harness: Harness, wire: Controller, five: None
+) -> None:
     wire.receiver(credit=1)
     id = wire.declare()
     (subscription,) = wire.client.subscriptions.values()
@@ -590,7 +596,7 @@ def test_a_delivery_that_the_broker_has_not_fails_the_commit(harness: Harness, w
     assert "a" not in texts(harness)
 
 
-def test_deliveries_of_a_failed_commit_come_again(harness: Harness, wire: Controller, five: None) -> None:
+def test_deliveries_of_a_failed_commit_are_redelivered(harness: Harness, wire: Controller, five: None) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.retire(id, 0, Accepted())
@@ -603,7 +609,7 @@ def test_deliveries_of_a_failed_commit_come_again(harness: Harness, wire: Contro
     assert texts(harness) == ["0", "2", "3", "4"]
 
 
-def test_a_transaction_that_failed_keeps_its_deliveries_until_its_end(
+def test_a_failed_transaction_keeps_its_deliveries_until_its_end(
     harness: Harness, wire: Controller, five: None
 ) -> None:
     wire.receiver(credit=4)
@@ -619,7 +625,7 @@ def test_a_transaction_that_failed_keeps_its_deliveries_until_its_end(
     assert stored(harness) == [("0", 1), ("1", 1), ("2", 0), ("3", 0), ("4", 0)]
 
 
-def test_a_topic_delivers_again_after_a_rollback(harness: Harness, wire: Controller) -> None:
+def test_a_message_of_a_topic_is_redelivered_after_a_rollback(harness: Harness, wire: Controller) -> None:
     wire.receiver("topic://prices", credit=9)
     other = harness.client().subscribe("other", PRICES, AckMode.CLIENT)
     harness.client().store(1, 2, destination=PRICES, body_kind=BodyKind.TEXT)
@@ -703,7 +709,7 @@ def _with_an_array(items: list[Any]) -> bytes:
     return b"\0\x53\x27" + encode_list([b"\x42", b"\x42", b"\xc1" + bytes((4 + len(array), 2)) + b"\xa3\x01k" + array])
 
 
-def test_many_unsettled_deliveries_come_back_in_little_time(harness: Harness, wire: Controller) -> None:
+def test_a_rollback_of_many_unsettled_deliveries_is_fast(harness: Harness, wire: Controller) -> None:
     harness.client().store(*range(2_000))
     wire.receiver()
     wire.receiver("other", handle=2)
@@ -743,7 +749,7 @@ def test_a_control_link_that_ends_rolls_back(harness: Harness, wire: Controller,
     assert conditions(wire.send_in(id, value("b"))) == [UNKNOWN_TRANSACTION]
 
 
-def test_only_its_own_transactions_end_with_a_control_link(harness: Harness, wire: Controller) -> None:
+def test_a_control_link_that_ends_rolls_back_only_its_own_transactions(harness: Harness, wire: Controller) -> None:
     wire.control(handle=8)
     id = wire.declare()
     wire.declare(handle=8)
@@ -753,7 +759,7 @@ def test_only_its_own_transactions_end_with_a_control_link(harness: Harness, wir
     assert texts(harness) == ["a"]
 
 
-def test_a_transaction_may_be_discharged_by_another_control_link(harness: Harness, wire: Controller) -> None:
+def test_another_control_link_can_discharge_a_transaction(harness: Harness, wire: Controller) -> None:
     wire.begin(3)
     wire.control(channel=3)
     id = wire.declare()
@@ -762,7 +768,7 @@ def test_a_transaction_may_be_discharged_by_another_control_link(harness: Harnes
     assert texts(harness) == ["a"]
 
 
-def test_a_session_that_ends_rolls_back_what_it_declared(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_session_that_ends_rolls_back_its_transactions(harness: Harness, wire: Controller, five: None) -> None:
     wire.begin(3)
     wire.control(channel=3)
     wire.receiver(credit=1)
@@ -795,9 +801,7 @@ def test_a_close_rolls_back(harness: Harness, wire: Controller) -> None:
     assert texts(harness) == []
 
 
-def test_a_link_that_ends_takes_its_unacknowledged_outcomes_with_it(
-    harness: Harness, wire: Controller, five: None
-) -> None:
+def test_a_link_that_ends_discards_outcomes_other_than_accepted(harness: Harness, wire: Controller, five: None) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.retire(id, 0, Accepted())
@@ -810,7 +814,9 @@ def test_a_link_that_ends_takes_its_unacknowledged_outcomes_with_it(
     assert stored(harness, destination=DLQ) == []
 
 
-def test_a_transaction_is_rolled_back_behind_its_link(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_transaction_can_be_rolled_back_after_its_link_has_ended(
+    harness: Harness, wire: Controller, five: None
+) -> None:
     wire.receiver(credit=2)
     id = wire.declare()
     wire.retire(id, 0, Accepted())
@@ -820,7 +826,7 @@ def test_a_transaction_is_rolled_back_behind_its_link(harness: Harness, wire: Co
     assert [body for body, _ in stored(harness)] == ["0", "1", "2", "3", "4"]
 
 
-def test_a_client_of_another_protocol_sees_a_whole_transaction(
+def test_other_protocols_see_a_transaction_only_after_its_commit(
     harness: Harness, wire: Controller, five: None, other: Client
 ) -> None:
     wire.receiver(credit=1)
