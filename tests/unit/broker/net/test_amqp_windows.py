@@ -25,12 +25,12 @@ LIMITS = TransportLimits(unread_bytes_max=1_000_000)
 TARGET = Destination(DestinationKind.QUEUE, "orders")
 
 
-def said(*performatives: schema.Composite) -> bytes:
+def encoded(*performatives: schema.Composite) -> bytes:
     return b"".join(frame_of(0, write_composite(each)) for each in performatives)
 
 
 def flow(window: int, *, next_id: int | None = None) -> bytes:
-    return said(schema.Flow(next_incoming_id=next_id, incoming_window=window, next_outgoing_id=0, outgoing_window=9))
+    return encoded(schema.Flow(next_incoming_id=next_id, incoming_window=window, next_outgoing_id=0, outgoing_window=9))
 
 
 class Bench:
@@ -73,7 +73,7 @@ async def bench(make_engine: Any) -> AsyncIterator[Bench]:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.addresses[0][2], limit=1 << 16)
     attach = schema.Attach(name="r", handle=1, role=True, source=schema.Source(address="orders"))
     begin = schema.Begin(next_outgoing_id=0, incoming_window=0, outgoing_window=9)
-    writer.write(frames.AMQP + said(schema.Open("me", max_frame_size=FRAME_BYTES_MAX), begin, attach))
+    writer.write(frames.AMQP + encoded(schema.Open("me", max_frame_size=FRAME_BYTES_MAX), begin, attach))
     async with asyncio.timeout(10):
         while not engine.subscriptions:  # noqa: ASYNC110 - likewise
             await asyncio.sleep(0.001)
@@ -105,7 +105,7 @@ async def test_deliveries_that_wait_for_the_window_are_counted_and_limited(bench
 async def test_the_count_is_released_with_the_connection(bench: Bench) -> None:
     bench.deliver()
     assert bench.counted > len(BODY)
-    bench.writer.write(said(schema.Close()))
+    bench.writer.write(encoded(schema.Close()))
     await bench.until(lambda: bench.counted == 0)
 
 

@@ -1,4 +1,4 @@
-"""Types, composites and frames of AMQP: bytes and values, and what is refused."""
+"""Codec of AMQP types, composites and frames."""
 
 # proves: amqp-values-cost-bytes
 
@@ -36,7 +36,7 @@ from tandemmq.store.records.properties import Byte, Char, Float, Long, Short
 
 
 def decode(data: bytes) -> Any:
-    """Return the one value that these bytes are."""
+    """Return the value of these bytes. Raises DecodeError if other bytes follow."""
     reader = Reader(data)
     found = reader.value()
     if reader.at != len(data):
@@ -44,7 +44,7 @@ def decode(data: bytes) -> Any:
     return found
 
 
-# The bytes of the specification (part 1, 1.6), each with its value.
+# Encodings of the specification (part 1, 1.6), each with its value.
 WIRE = [
     ("40", None),
     ("41", True),
@@ -140,7 +140,7 @@ VALUES = st.recursive(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return True if two values and all values in them are equal and have the same types."""
+    """Return whether two values, and all values in them, are equal and have the same types."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -181,7 +181,7 @@ def test_number_and_nesting_of_values_are_limited() -> None:
 
 def test_values_without_bytes_are_limited_by_the_number_of_bytes() -> None:
     assert decode(bytes.fromhex("e0020341")).items == (True, True, True)
-    array = bytes.fromhex("f000000005000003e840")  # of 1,000 nulls
+    array = bytes.fromhex("f000000005000003e840")  # 1,000 nulls
     with pytest.raises(DecodeError, match="too many"):
         Reader(array).value()
     with pytest.raises(DecodeError, match="too many"):
@@ -265,7 +265,8 @@ def test_an_unknown_composite_is_refused() -> None:
 FRAMES = [EMPTY, frame_of(3, b"abc"), frame_of(0, b"x" * 500), struct.pack(">IBBHI", 13, 3, 0, 1, 0) + b"y"]
 
 
-def taken(pieces: list[bytes]) -> list[tuple[int, bytes]]:
+def frames_in(pieces: list[bytes]) -> list[tuple[int, bytes]]:
+    """Return channel and body of each frame; at the end, the number of bytes that are left."""
     cutter = FrameCutter()
     found = []
     for piece in pieces:
@@ -279,11 +280,11 @@ def taken(pieces: list[bytes]) -> list[tuple[int, bytes]]:
 def test_frames_do_not_depend_on_the_received_pieces() -> None:
     whole = b"".join(FRAMES)
     expected = [(0, b""), (3, b"abc"), (0, b"x" * 500), (1, b"y")]
-    assert taken([whole]) == [*expected, (0, b"")]
-    assert taken([whole[at : at + 1] for at in range(len(whole))]) == [*expected, (0, b"")]
-    assert taken([whole + b"\0\0"]) == [*expected, (2, b"")]
+    assert frames_in([whole]) == [*expected, (0, b"")]
+    assert frames_in([whole[at : at + 1] for at in range(len(whole))]) == [*expected, (0, b"")]
+    assert frames_in([whole + b"\0\0"]) == [*expected, (2, b"")]
     for stop in range(len(whole)):
-        assert taken([whole[:stop], whole[stop:]]) == [*expected, (0, b"")]
+        assert frames_in([whole[:stop], whole[stop:]]) == [*expected, (0, b"")]
 
 
 @pytest.mark.parametrize(

@@ -223,10 +223,10 @@ def test_openwire_clients_get_the_text_and_the_message_id(version: int) -> None:
         peer.open()
         message.broker_sequence = 5
         assert peer.deliver(1, message) is None
-        heard = peer.hear(openwire.MessageDispatch)
-        assert isinstance(heard.message, openwire.ActiveMQTextMessage)
-        assert heard.message.content == b"\0\0\0\4text"
-        id = heard.message.message_id
+        dispatch = peer.hear(openwire.MessageDispatch)
+        assert isinstance(dispatch.message, openwire.ActiveMQTextMessage)
+        assert dispatch.message.content == b"\0\0\0\4text"
+        id = dispatch.message.message_id
         assert id is not None
         assert str(id.producer_id) == "ID:a:1:1"
         assert id.producer_sequence_id == 7
@@ -249,9 +249,9 @@ def test_a_long_message_is_decoded_on_a_thread() -> None:
             assert peer.session.pending_bytes == 0
             prepare()
             assert peer.deliver(1, each) is None
-            heard = peer.hear(openwire.MessageDispatch)
-            assert heard.message is not None
-            assert heard.message.content == body
+            dispatch = peer.hear(openwire.MessageDispatch)
+            assert dispatch.message is not None
+            assert dispatch.message.content == body
 
 
 def test_a_prepared_delivery_is_dropped_with_its_consumer() -> None:

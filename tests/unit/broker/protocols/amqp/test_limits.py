@@ -29,7 +29,7 @@ BEGIN = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)
 
 def closed(wire: AmqpWire, performative: Composite, *, channel: int = 0) -> tuple[str, str | None]:
     """Return condition and text of the close that answers a performative."""
-    found = wire.say(performative, channel=channel)[-1].performative
+    found = wire.exchange(performative, channel=channel)[-1].performative
     assert isinstance(found, schema.Close)
     assert isinstance(found.error, schema.Error)
     assert wire.is_closed
@@ -66,10 +66,10 @@ def test_the_channel_number_is_limited(make: Make) -> None:
     assert closed(wire, BEGIN, channel=1_024) == (FRAMING_ERROR, "the channel 1024 is above channel-max")
 
 
-def test_links_of_a_session_are_limited(come: Make) -> None:
-    wire = come()
+def test_links_of_a_session_are_limited(connect: Make) -> None:
+    wire = connect()
     for handle in range(wire.begin(1).handle_max + 1):
-        assert isinstance(wire.say(sender(handle, handle))[0].performative, schema.Attach)
+        assert isinstance(wire.exchange(sender(handle, handle))[0].performative, schema.Attach)
     assert closed(wire, sender(0, 1_024)) == (FRAMING_ERROR, "the handle 1024 is above handle-max")
 
 
@@ -85,12 +85,12 @@ def test_links_of_a_connection_are_limited(make: Make) -> None:
         attaches = [frame_of(channel, write_composite(sender(channel * links + each, each))) for each in range(links)]
         wire.receive(b"".join(attaches))
         assert sum(each.target is not None for each in wire.all_of(schema.Attach)) == links
-    (detach,) = [each.performative for each in wire.say(sender(LINKS_MAX), channel=sessions)][1:]
+    (detach,) = [each.performative for each in wire.exchange(sender(LINKS_MAX), channel=sessions)][1:]
     assert isinstance(detach, schema.Detach)
     assert detach.error == schema.Error(RESOURCE_LIMIT, "a connection has 4096 links at most")
-    wire.say(schema.Detach(0, True), channel=0)
-    wire.say(schema.Detach(0, True), channel=sessions)
-    (attach, _) = wire.say(sender(LINKS_MAX), channel=sessions)
+    wire.exchange(schema.Detach(0, True), channel=0)
+    wire.exchange(schema.Detach(0, True), channel=sessions)
+    (attach, _) = wire.exchange(sender(LINKS_MAX), channel=sessions)
     assert attach.performative.target is not None  # type: ignore[union-attr]
 
 
@@ -117,10 +117,10 @@ def test_memory_for_handles_is_limited() -> None:
     table.check_free(7)
 
 
-def test_link_names_are_limited(come: Make) -> None:
+def test_link_names_are_limited(connect: Make) -> None:
     attach = sender(0)
     attach.name = "n" * 1_025
-    detach = come().say(attach)[1].performative
+    detach = connect().exchange(attach)[1].performative
     assert isinstance(detach, schema.Detach)
     assert detach.error == schema.Error(RESOURCE_LIMIT, "the name of a link has 1024 characters at most")
 
@@ -130,7 +130,7 @@ def test_sessions_count_against_the_memory_limit(make_harness: Callable[..., Har
     wire = AmqpWire(harness)
     wire.connect()
     for channel in range(200):
-        answers = wire.say(BEGIN, channel=channel)
+        answers = wire.exchange(BEGIN, channel=channel)
         if wire.is_closed:
             break
     assert 0 < channel < 100
@@ -164,20 +164,20 @@ def test_brokers_are_listed_only_if_the_list_fits_into_a_frame(
         {Symbol("k"): list(range(PERFORMATIVE_VALUES_MAX))},
     ],
 )
-def test_values_of_a_performative_are_limited(make: Make, come: Make, found: dict[Any, Any]) -> None:
+def test_values_of_a_performative_are_limited(make: Make, connect: Make, found: dict[Any, Any]) -> None:
     attach = sender(0)
     attach.properties = found
-    assert closed(come(), attach) == (DECODE_ERROR, "there are too many values")
+    assert closed(connect(), attach) == (DECODE_ERROR, "there are too many values")
     wire = make()
     wire.log_in()
     close = wire.open(properties=found)[-1]
     assert (close.error.condition, close.error.description) == (DECODE_ERROR, "there are too many values")
 
 
-def test_nesting_of_a_performative_is_limited(come: Make) -> None:
+def test_nesting_of_a_performative_is_limited(connect: Make) -> None:
     attach = sender(0)
     attach.properties = {Symbol("k"): nested(NESTING_MAX + 1)}
-    assert closed(come(), attach) == (DECODE_ERROR, f"values are nested deeper than {NESTING_MAX}")
+    assert closed(connect(), attach) == (DECODE_ERROR, f"values are nested deeper than {NESTING_MAX}")
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,8 @@ def test_parts_of_a_message_are_limited(make: Make, encoded: bytes, error: tuple
     assert refused(wire, encoded) == error
 
 
-def test_a_deeply_nested_body_is_not_decoded(come: Make) -> None:
-    wire = come()
+def test_a_deeply_nested_body_is_not_decoded(connect: Make) -> None:
+    wire = connect()
     wire.sender()
     assert wire.send(value(nested(NESTING_MAX + 20)))[0].state == Accepted()
 
@@ -234,14 +234,14 @@ def test_a_deeply_nested_body_is_not_decoded(come: Make) -> None:
 # ---- deliveries
 
 
-def test_the_credit_of_a_sender_is_limited(come: Make) -> None:
-    wire = come()
+def test_the_credit_of_a_sender_is_limited(connect: Make) -> None:
+    wire = connect()
     assert wire.sender()[1].link_credit == CREDIT
 
 
-def test_unsettled_deliveries_of_a_receiver_are_limited(come: Make, harness: Harness) -> None:
+def test_unsettled_deliveries_of_a_receiver_are_limited(connect: Make, harness: Harness) -> None:
     harness.client().store(*range(9), body_kind=BodyKind.TEXT)
-    wire = come(limits=type(LIMITS)("broker", unsettled_max=4))
+    wire = connect(limits=type(LIMITS)("broker", unsettled_max=4))
     assert len(wire.receiver(credit=1 << 31)) == 1 + 4
     (flow,) = wire.flow(1, 1 << 31, delivery_count=4, next_incoming_id=4, echo=True)
     assert flow.available == 0  # the credit is kept, and nothing is delivered

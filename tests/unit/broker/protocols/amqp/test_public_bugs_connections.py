@@ -34,12 +34,12 @@ def writer(harness: Harness) -> Client:
     return harness.client()
 
 
-def said(*performatives: Composite, channel: int = 0) -> bytes:
+def encoded(*performatives: Composite, channel: int = 0) -> bytes:
     return b"".join(frame_of(channel, write_composite(each)) for each in performatives)
 
 
 def names(wire: AmqpWire) -> list[str]:
-    return [type(each.performative).__name__ for each in wire.heard()]
+    return [type(each.performative).__name__ for each in wire.replies()]
 
 
 # ---- open, idle time-outs
@@ -62,9 +62,9 @@ def test_frames_after_a_refused_open_do_not_hide_the_reason(make: Make, pieces: 
     wire = make(pieces=pieces)
     wire.log_in()
     wire.receive(frames.AMQP)
-    wire.said()
-    wire.receive(said(schema.Open("", max_frame_size=4_096), BEGIN, SENDER, RECEIVER))
-    opened, close = [each.performative for each in wire.heard()]
+    wire.output()
+    wire.receive(encoded(schema.Open("", max_frame_size=4_096), BEGIN, SENDER, RECEIVER))
+    opened, close = [each.performative for each in wire.replies()]
     assert isinstance(close, schema.Close)
     assert isinstance(close.error, schema.Error)
     assert close.error.condition == INVALID_FIELD
@@ -107,13 +107,13 @@ def test_a_login_that_cannot_be_checked_has_a_temporary_outcome(make: Make, harn
     assert outcome.performative == schema.SaslOutcome(4)
 
 
-def test_empty_frames_are_heart_beats_on_every_channel(come: Make) -> None:
+def test_empty_frames_are_heart_beats_on_every_channel(connect: Make) -> None:
     """rabbitmq-amqp1.0 #6: empty frames closed the connection."""
-    wire = come()
+    wire = connect()
     for channel in (0, 1, 0xFFFF):
         wire.receive(frame_of(channel, b""))
         wire.receive(struct.pack(">IBBHI", 12, 3, 0, channel, 0))  # with an extended header
-    assert not wire.heard()
+    assert not wire.replies()
     assert not wire.is_closed
 
 
@@ -142,9 +142,9 @@ def test_the_announced_idle_time_out_is_half_of_the_limit(make: Make) -> None:
         struct.pack(">IBBH", 16, 2, 9, 0),
     ],
 )
-def test_a_wrong_frame_size_ends_the_connection_at_once(come: Make, head: bytes) -> None:
+def test_a_wrong_frame_size_ends_the_connection_at_once(connect: Make, head: bytes) -> None:
     """AMQ-5731, apache/activemq #2167, rabbitmq-server PR 17101: a crash, a hang, or memory for the whole size."""
-    wire = come()
+    wire = connect()
     wire.receive(head)
     (close,) = wire.all_of(schema.Close)
     assert isinstance(close.error, schema.Error)
@@ -157,9 +157,9 @@ def test_the_size_of_frames_before_the_open_is_limited(make: Make) -> None:
     """AMQ-5731: memory for a large frame was used before the client was known."""
     wire = make()
     wire.receive(frames.SASL)
-    wire.said()
+    wire.output()
     wire.receive(struct.pack(">IBBH", EARLY_FRAME_BYTES_MAX + 1, 2, 1, 0))
-    assert wire.heard()[0].performative == schema.SaslOutcome(2)
+    assert wire.replies()[0].performative == schema.SaslOutcome(2)
     assert wire.is_closed
 
 
@@ -168,18 +168,18 @@ def test_a_client_of_another_protocol_gets_the_header_and_is_disconnected(make: 
     """AMQ-5475: a client of another protocol was left hanging."""
     wire = make()
     wire.receive(greeting)
-    assert wire.said() == frames.SASL
+    assert wire.output() == frames.SASL
     assert wire.is_closed
 
 
 # ---- sessions, windows
 
 
-def test_an_impossible_next_incoming_id_is_treated_as_absent(come: Make, writer: Client) -> None:
+def test_an_impossible_next_incoming_id_is_treated_as_absent(connect: Make, writer: Client) -> None:
     """rhea #426, AMQPNetLite #575 and #578: clients give a number before they saw the begin; the session was ended."""
     writer.store(*range(3), body_kind=BodyKind.TEXT)
     for number in (0, 1, 77, 4_294_967_292, UINT_MAX):
-        wire = come(f"c{number}", window=2)
+        wire = connect(f"c{number}", window=2)
         wire.receiver()
         first = wire.flow(1, 1, window=2, next_incoming_id=number)
         assert [each.delivery_id for each in first] == [0]
@@ -188,10 +188,10 @@ def test_an_impossible_next_incoming_id_is_treated_as_absent(come: Make, writer:
         wire.vanish()
 
 
-def test_ids_of_the_client_can_wrap(come: Make, harness: Harness) -> None:
+def test_ids_of_the_client_can_wrap(connect: Make, harness: Harness) -> None:
     """rabbitmq-amqp1.0 #9, fe2o3-amqp #382: counters that start near 2³² are serial numbers."""
-    wire = come()
-    wire.say(schema.End())
+    wire = connect()
+    wire.exchange(schema.End())
     wire.begin(next_id=UINT_MAX)
     wire.sender(initial_delivery_count=UINT_MAX)
     wire.receive(
@@ -206,9 +206,9 @@ def test_ids_of_the_client_can_wrap(come: Make, harness: Harness) -> None:
     assert (flow.next_incoming_id, flow.delivery_count) == (2, 2)
 
 
-def test_each_flow_renews_the_window_of_the_broker(come: Make) -> None:
+def test_each_flow_renews_the_window_of_the_broker(connect: Make) -> None:
     """rabbitmq-server PR 13574: the window was not renewed, and consumption stopped after 65,535 transfers."""
-    wire = come()
+    wire = connect()
     wire.sender()
     for number in range(1, 40):
         wire.send(value("x"), settled=True)
@@ -216,10 +216,10 @@ def test_each_flow_renews_the_window_of_the_broker(come: Make) -> None:
         assert (flow.incoming_window, flow.next_incoming_id) == ((1 << 31) - 1, number)
 
 
-def test_a_negative_window_stops_deliveries_until_it_opens(come: Make, writer: Client) -> None:
+def test_a_negative_window_stops_deliveries_until_it_opens(connect: Make, writer: Client) -> None:
     """rabbitmq-server #12816: a negative window ended in a crash."""
     writer.store(*range(9), body_kind=BodyKind.TEXT)
-    wire = come(window=3)
+    wire = connect(window=3)
     wire.receiver()
     assert len(wire.flow(1, 9, window=3)) == 3
     assert not wire.flow(None, None, window=1, next_incoming_id=0)  # the client has not seen them: 2 too many
@@ -235,8 +235,8 @@ def test_no_frame_exceeds_the_max_frame_size_of_the_client(make: Make, writer: C
     wire.connect(max_frame_size=FRAME_BYTES_MIN)
     wire.begin(window=99)
     wire.receiver()
-    wire.receive(said(Flow(incoming_window=99, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=6)))
-    output = wire.said()
+    wire.receive(encoded(Flow(incoming_window=99, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=6)))
+    output = wire.output()
     sizes, at = [], 0
     while at < len(output):
         sizes.append(int.from_bytes(output[at : at + 4], "big"))
@@ -253,8 +253,8 @@ def test_an_answer_above_the_max_frame_size_ends_the_connection(make: Make, name
     wire.connect(max_frame_size=FRAME_BYTES_MIN)
     wire.begin()
     attach = schema.Attach(name=name, handle=0, role=True, source=schema.Source(address="q"), target=schema.Target())
-    wire.receive(said(attach))
-    (answer,) = [each.performative for each in wire.heard()]
+    wire.receive(encoded(attach))
+    (answer,) = [each.performative for each in wire.replies()]
     if len(name) < FRAME_BYTES_MIN:
         assert isinstance(answer, schema.Attach)
         assert not wire.is_closed
@@ -277,13 +277,13 @@ def test_a_long_message_is_complete_with_any_sequence_of_windows(
     wire.begin(window=0)
     wire.receiver()
     wire.flow(1, 2, window=0)
-    heard, taken = [], 0
+    replies, taken = [], 0
     for window in windows:
         flow = Flow(next_incoming_id=taken, incoming_window=window, next_outgoing_id=0, outgoing_window=9)
-        heard += [each for each in wire.say(flow) if isinstance(each.performative, Transfer)]
-        assert len(heard) - taken <= window
-        taken = len(heard)
-    *parts, last = heard
+        replies += [each for each in wire.exchange(flow) if isinstance(each.performative, Transfer)]
+        assert len(replies) - taken <= window
+        taken = len(replies)
+    *parts, last = replies
     assert body_of(b"".join(each.payload for each in parts)) == body
     assert bodies([last]) == ["next"]
 
@@ -304,12 +304,12 @@ ODD_ORDERS: list[list[Composite]] = [
 @pytest.mark.parametrize("order", ODD_ORDERS)
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_no_consumer_outlives_its_link(
-    come: Make, harness: Harness, writer: Client, order: list[Composite], is_lost: bool
+    connect: Make, harness: Harness, writer: Client, order: list[Composite], is_lost: bool
 ) -> None:
     """ARTEMIS-4476, -5800, -2597, AMQ-5484, AMQ-5431: ghost consumers, and links and sessions that leaked."""
     writer.store("one", body_kind=BodyKind.TEXT)
-    wire = come()
-    wire.arrive(said(*order))
+    wire = connect()
+    wire.arrive(encoded(*order))
     if is_lost:
         harness.turn(2)
         wire.vanish()
@@ -320,12 +320,12 @@ def test_no_consumer_outlives_its_link(
     assert wire.holder.bytes == 0
 
 
-def test_nothing_is_sent_on_a_session_that_has_ended(come: Make, writer: Client) -> None:
+def test_nothing_is_sent_on_a_session_that_has_ended(connect: Make, writer: Client) -> None:
     """AMQPNetLite #159: a detach came after the end, and after the close."""
     writer.store(*range(5), body_kind=BodyKind.TEXT)
-    wire = come()
+    wire = connect()
     wire.sender()
     wire.receiver(credit=1)
-    wire.receive(said(schema.Detach(0, True), schema.End(), schema.Close()))
+    wire.receive(encoded(schema.Detach(0, True), schema.End(), schema.Close()))
     assert names(wire) == ["Detach", "End", "Close"]
-    assert wire.said() == b""
+    assert wire.output() == b""

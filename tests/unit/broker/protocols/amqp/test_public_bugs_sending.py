@@ -29,8 +29,8 @@ BILLS = Destination(DestinationKind.QUEUE, "bills")
 
 
 @pytest.fixture
-def sender(come: Make) -> AmqpWire:
-    wire = come()
+def sender(connect: Make) -> AmqpWire:
+    wire = connect()
     wire.sender()
     return wire
 
@@ -56,7 +56,7 @@ def given(encoded: bytes, wire: AmqpWire) -> bytes:
     wire.send(encoded)
     wire.receiver()
     flow = Flow(incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=1)
-    (transfer,) = wire.say(flow)
+    (transfer,) = wire.exchange(flow)
     return transfer.payload
 
 
@@ -77,13 +77,13 @@ def test_a_client_that_waits_for_memory_gets_no_more_credit(full: Harness) -> No
     wire = connected(full)
     wire.sender()
     wire.receive(transfers(*[value("x" * 100)] * CREDIT))
-    assert not wire.heard()
+    assert not wire.replies()
     assert full.counts["sends_waiting"] == CREDIT
-    assert not wire.say(Transfer(handle=0, delivery_id=CREDIT, delivery_tag=b"t"), payload=value("too many"))
+    assert not wire.exchange(Transfer(handle=0, delivery_id=CREDIT, delivery_tag=b"t"), payload=value("too many"))
     reader = full.consumer("s", ORDERS, AckMode.AUTO)
     full.wait(5)
     assert len(reader.bodies) == 1 + CREDIT
-    *answers, detach = [each.performative for each in wire.heard()]
+    *answers, detach = [each.performative for each in wire.replies()]
     assert all(isinstance(each, Disposition) and each.state == Accepted() for each in answers)
     assert isinstance(detach, schema.Detach)
     assert isinstance(detach.error, schema.Error)
@@ -98,7 +98,7 @@ def test_a_client_that_waits_for_memory_can_still_acknowledge(full: Harness) -> 
     wire.sender()
     wire.sender("bills", handle=2)
     wire.receive(transfers(value("x" * 900)))
-    assert not wire.heard()
+    assert not wire.replies()
     wire.receiver("bills", credit=2)
     (answer,) = wire.dispose(0, Accepted(), settled=False)
     assert answer.settled
@@ -117,9 +117,9 @@ def test_refused_messages_release_their_credit(sender: AmqpWire) -> None:
         assert (answer.first, answer.settled, answer.state.error.condition) == (id, True, DECODE_ERROR)
 
 
-def test_presettled_messages_release_their_credit(come: Make, harness: Harness) -> None:
+def test_presettled_messages_release_their_credit(connect: Make, harness: Harness) -> None:
     """AMQ-5723: presettled messages were never freed."""
-    wire = come()
+    wire = connect()
     wire.sender("topic://t")
     for _ in range(2 * CREDIT):
         assert all(isinstance(each, Flow) for each in wire.send(value("x"), settled=True))
@@ -128,9 +128,9 @@ def test_presettled_messages_release_their_credit(come: Make, harness: Harness) 
 
 
 @pytest.mark.parametrize("count", [1, 7, 0x7FFFFFFF, 0x80000000, UINT_MAX - 1, UINT_MAX])
-def test_the_initial_delivery_count_can_be_any_number(come: Make, count: int) -> None:
+def test_the_initial_delivery_count_can_be_any_number(connect: Make, count: int) -> None:
     """rabbitmq-amqp1.0 #9: an initial-delivery-count other than 0 ended in a crash."""
-    wire = come()
+    wire = connect()
     attach, flow = wire.sender(initial_delivery_count=count)
     assert attach.target is not None
     assert (flow.delivery_count, flow.link_credit) == (count, CREDIT)
@@ -154,11 +154,13 @@ def test_later_transfers_of_a_message_can_omit_the_ids(
     whole = value("x" * 500)
     size = -(-len(whole) // parts)
     pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
-    sender.say(Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0, more=True), payload=pieces[0])
-    heard = []
+    sender.exchange(
+        Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0, more=True), payload=pieces[0]
+    )
+    replies = []
     for each in pieces[1:]:
-        heard += sender.say(Transfer(handle=0, more=each is not pieces[-1], **repeated), payload=each)
-    assert [each.performative for each in heard] == [
+        replies += sender.exchange(Transfer(handle=0, more=each is not pieces[-1], **repeated), payload=each)
+    assert [each.performative for each in replies] == [
         Disposition(role=True, first=0, last=0, settled=True, state=Accepted())
     ]
     assert harness.consumer("s", ORDERS, AckMode.AUTO).turn().bodies == ["x" * 500]
@@ -192,11 +194,11 @@ class Closed(OpenAccess):
             raise refusal(f"no right to write to {destination}", kind=ErrorKind.SECURITY)
 
 
-def test_a_refused_attach_is_answered_with_an_attach_and_a_detach(come: Make, harness: Harness) -> None:
+def test_a_refused_attach_is_answered_with_an_attach_and_a_detach(connect: Make, harness: Harness) -> None:
     """rabbitmq-server PR 15147: a link was refused by a detach alone, or the reason was lost."""
     harness.access = Closed()
     harness.begin_term()
-    wire = come()
+    wire = connect()
     attach, detach = wire.sender("secrets")
     assert isinstance(attach, schema.Attach)
     assert (attach.handle, attach.role, attach.target) == (0, True, None)
@@ -207,12 +209,12 @@ def test_a_refused_attach_is_answered_with_an_attach_and_a_detach(come: Make, ha
 INTERNALS = re.compile(r"Traceback|\.py|Error\(|Exception| object at 0x|<class|tandemmq\.")
 
 
-def test_a_refusal_contains_no_internals(come: Make, sender: AmqpWire) -> None:
+def test_a_refusal_contains_no_internals(connect: Make, sender: AmqpWire) -> None:
     """rabbitmq-server PR 17392: a stack trace went to the client."""
     errors = [sender.send(encoded)[0].state.error for encoded in (b"\xff", value("x")[:-1], section(0x75, 7))]
     for number, found in enumerate((selector("a == 1"), selector("x LIKE 7"), selector("("))):
         errors.append(sender.receiver(handle=5 + number, filter=found)[1].error)
-    errors.append(come("other").receiver("temp-queue://nowhere")[1].error)
+    errors.append(connect("other").receiver("temp-queue://nowhere")[1].error)
     for error in errors:
         assert error.description
         assert not INTERNALS.search(error.description), error.description
@@ -226,12 +228,12 @@ def to(address: str | None) -> bytes:
 ADDRESSES = (None, "queue://secrets", "queue://open")
 
 
-def test_the_anonymous_relay_checks_each_message(come: Make, harness: Harness) -> None:
+def test_the_anonymous_relay_checks_each_message(connect: Make, harness: Harness) -> None:
     """AMQ-5391: a message without ``to`` ended in a NullPointerException, or was accepted silently. ActiveMQ's
     testAnonymousProducerNotAuthorized: rights were checked for the link, and not for ``to``."""
     harness.access = Closed()
     harness.begin_term()
-    wire = come()
+    wire = connect()
     wire.sender(target=None)
     states = [wire.send(to(address))[0].state for address in ADDRESSES]
     assert [each.error.condition for each in states[:2]] == [PRECONDITION_FAILED, UNAUTHORIZED]
@@ -241,16 +243,16 @@ def test_the_anonymous_relay_checks_each_message(come: Make, harness: Harness) -
         assert reader.bodies == (["queue://open"] if name == "open" else [])
 
 
-def test_a_refused_presettled_message_detaches_the_anonymous_relay(come: Make, harness: Harness) -> None:
+def test_a_refused_presettled_message_detaches_the_anonymous_relay(connect: Make, harness: Harness) -> None:
     """AMQ-5391: the client does not learn that its presettled messages are gone."""
     harness.access = Closed()
     harness.begin_term()
-    wire = come()
+    wire = connect()
     for address, condition in zip(ADDRESSES, (PRECONDITION_FAILED, UNAUTHORIZED), strict=False):
         wire.sender(target=None)
         (detach,) = wire.send(to(address), settled=True)
         assert (detach.closed, detach.error.condition) == (True, condition)
-        assert not wire.say(schema.Detach(0, True))
+        assert not wire.exchange(schema.Detach(0, True))
 
 
 # ---- messages
@@ -305,13 +307,13 @@ def test_delivery_annotations_can_precede_the_header(sender: AmqpWire) -> None:
     assert found[0x70][:2] == [True, 7]
 
 
-def test_messages_with_one_message_id_are_not_duplicates(come: Make, sender: AmqpWire) -> None:
+def test_messages_with_one_message_id_are_not_duplicates(connect: Make, sender: AmqpWire) -> None:
     """ActiveMQ's audit of message ids: a message of one client must not count as a duplicate of another's."""
-    other = come("other")
+    other = connect("other")
     other.sender()
     encoded = header() + write_composite(schema.Properties(message_id="same")) + value("x")
     for wire in (sender, other, sender):
         assert wire.send(encoded)[0].state == Accepted()
     other.receiver()
     flow = Flow(incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=9)
-    assert bodies(other.say(flow)) == ["x", "x", "x"]
+    assert bodies(other.exchange(flow)) == ["x", "x", "x"]

@@ -89,7 +89,7 @@ def test_rolled_back_messages_precede_newer_ones(wire: Controller, harness: Harn
         wire.retire(id, number, Accepted())
     harness.client().store("new", body_kind=BodyKind.TEXT)
     wire.roll_back(id)
-    assert bodies(wire.say(credit(9, 3))) == ["0", "1", "2", "new"]
+    assert bodies(wire.exchange(credit(9, 3))) == ["0", "1", "2", "new"]
 
 
 def test_an_unknown_transaction_does_not_end_the_connection(wire: Controller) -> None:
@@ -105,68 +105,68 @@ def test_an_unknown_transaction_does_not_end_the_connection(wire: Controller) ->
 
 @pytest.mark.parametrize(("first", "then"), [("prices", "topic://prices"), ("topic://prices", "prices")])
 def test_a_durable_subscription_is_the_same_with_and_without_a_scheme(
-    come: Make, harness: Harness, first: str, then: str
+    connect: Make, harness: Harness, first: str, then: str
 ) -> None:
     """ARTEMIS-3357: a new attach compared the addresses with and without prefix, and deleted the subscription."""
-    wire = come()
+    wire = connect()
     subscribed(wire, first, **TOPIC)
-    wire.say(Detach(1, False))
+    wire.exchange(Detach(1, False))
     published(harness, "a", "b")
-    wire = come()
+    wire = connect()
     subscribed(wire, then, **TOPIC)
-    assert bodies(wire.say(credit(9))) == ["a", "b"]
+    assert bodies(wire.exchange(credit(9))) == ["a", "b"]
 
 
-def test_a_refused_unsubscription_is_reported(come: Make, harness: Harness) -> None:
+def test_a_refused_unsubscription_is_reported(connect: Make, harness: Harness) -> None:
     """ARTEMIS-6184: a subscription could not be deleted, and its client had a detach without an error."""
-    wire, other = come(), come()
+    wire, other = connect(), connect()
     subscribed(wire, "topic://prices")
-    other.say(schema.Attach(name="sub", handle=8, role=True, target=schema.Target()))
-    (detach,) = other.say(Detach(8, True))
+    other.exchange(schema.Attach(name="sub", handle=8, role=True, target=schema.Target()))
+    (detach,) = other.exchange(Detach(8, True))
     assert isinstance(detach.performative, Detach)
     assert detach.performative.error is not None
     published(harness, "a")
-    assert bodies(wire.say(credit(9))) == ["a"]
+    assert bodies(wire.exchange(credit(9))) == ["a"]
 
 
-def test_the_close_of_a_durable_subscription_deletes_no_queue(come: Make, harness: Harness) -> None:
+def test_the_close_of_a_durable_subscription_deletes_no_queue(connect: Make, harness: Harness) -> None:
     """ARTEMIS-3374: a durable subscriber deleted a queue of the administrator by closing its link."""
     harness.client().store("kept", body_kind=BodyKind.TEXT)
-    wire = come()
+    wire = connect()
     subscribed(wire, "orders")
-    wire.say(Detach(1, True))
+    wire.exchange(Detach(1, True))
     assert harness.consumer("s", ORDERS, AckMode.AUTO).turn().bodies == ["kept"]
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
 @pytest.mark.parametrize("capabilities", [(), ("shared",), ("shared", "global")])
 def test_a_subscription_that_is_not_durable_ends_with_its_link(
-    come: Make, harness: Harness, is_closed: bool, capabilities: tuple[str, ...]
+    connect: Make, harness: Harness, is_closed: bool, capabilities: tuple[str, ...]
 ) -> None:
     """ARTEMIS-1034: subscriptions that were not durable outlived their links, and collected messages."""
-    wire = come()
+    wire = connect()
     wire.receiver("topic://prices", name="sub", capabilities=("topic", *capabilities))
-    wire.say(Detach(1, is_closed))
+    wire.exchange(Detach(1, is_closed))
     published(harness, "a", "b")
     assert harness.stored() == 0
     wire.receiver("topic://prices", name="sub", capabilities=("topic", *capabilities))
-    assert bodies(wire.say(credit(9))) == []
+    assert bodies(wire.exchange(credit(9))) == []
 
 
-def test_a_global_subscription_ends_when_it_is_unsubscribed(come: Make, harness: Harness) -> None:
+def test_a_global_subscription_ends_when_it_is_unsubscribed(connect: Make, harness: Harness) -> None:
     """ARTEMIS-2973: a shared subscription without a client id was not deleted. ARTEMIS-1205: names of shared
     subscriptions clashed."""
-    wire = come()
+    wire = connect()
     shared = ("topic", "shared", "global")
     for handle, name in ((1, "sub|global"), (2, "other|global")):
         wire.receiver("topic://prices", name=name, handle=handle, durable=2, capabilities=shared)
-        wire.say(Detach(handle, False))
+        wire.exchange(Detach(handle, False))
     published(harness, "a")
     assert harness.stored() == 2
     look_up = schema.Attach(
         name="sub|global", handle=8, role=True, target=schema.Target(), desired_capabilities=("shared", "global")
     )
-    wire.say(look_up, Detach(8, True))
+    wire.exchange(look_up, Detach(8, True))
     assert harness.stored() == 1
     wire.receiver("topic://prices", name="other|global", durable=2, capabilities=shared)
-    assert bodies(wire.say(credit(9))) == ["a"]
+    assert bodies(wire.exchange(credit(9))) == ["a"]

@@ -71,7 +71,7 @@ class Controller(AmqpWire):
         )
 
     def ask(self, request: schema.Composite, *, handle: int = CONTROL, channel: int = 0, **fields: Any) -> list[Any]:
-        """Send a request to the coordinator; return what is heard then."""
+        """Send a request to the coordinator; return the replies."""
         return self.send(b"\0\x53\x77" + write_composite(request), handle=handle, channel=channel, **fields)
 
     def declare(self, *, handle: int = CONTROL, channel: int = 0) -> bytes:
@@ -102,27 +102,27 @@ class Controller(AmqpWire):
 
 
 @pytest.fixture
-def come(harness: Harness) -> Make:
-    def come(container: str = "me", **options: Any) -> Controller:
+def connect(harness: Harness) -> Make:
+    def connect(container: str = "me", **options: Any) -> Controller:
         wire = Controller(harness, **options)
         wire.connect(container)
         wire.begin()
         wire.control()
         return wire
 
-    return come
+    return connect
 
 
 @pytest.fixture
-def wire(come: Make) -> Any:
+def wire(connect: Make) -> Any:
     """A client with a control link, and a link that sends."""
-    wire = come()
+    wire = connect()
     wire.sender()
     return wire
 
 
 @pytest.fixture
-def five(harness: Harness) -> None:
+def five_messages(harness: Harness) -> None:
     """5 messages in the queue."""
     harness.client().store(*range(5), body_kind=BodyKind.TEXT)
 
@@ -173,8 +173,8 @@ def test_a_control_link_gets_new_credit(wire: Controller) -> None:
 
 
 @pytest.mark.parametrize("pieces", Pieces)
-def test_requests_can_be_pipelined(harness: Harness, come: Make, pieces: Pieces) -> None:
-    wire = come(pieces=pieces)
+def test_requests_can_be_pipelined(harness: Harness, connect: Make, pieces: Pieces) -> None:
+    wire = connect(pieces=pieces)
     wire.sender()
     id = wire.declare()
     frames = [(SENDER, header(durable=True) + value(str(number)), TransactionalState(id)) for number in range(3)]
@@ -254,7 +254,7 @@ def test_a_refused_discharge_without_a_possible_outcome_detaches_the_link(harnes
         target=schema.Coordinator(),
         initial_delivery_count=0,
     )
-    wire.say(attach)
+    wire.exchange(attach)
     wire.sender()
     id = wire.declare()
     wire.send_in(id, value("a") + b"trailing")
@@ -264,7 +264,7 @@ def test_a_refused_discharge_without_a_possible_outcome_detaches_the_link(harnes
 
 def test_a_coordinator_as_the_target_of_a_receiver_is_refused(wire: Controller) -> None:
     attach = Attach(name="r", handle=5, role=True, source=Source(address="orders"), target=schema.Coordinator())
-    answer, detach = (each.performative for each in wire.say(attach))
+    answer, detach = (each.performative for each in wire.exchange(attach))
     assert isinstance(answer, Attach)
     assert isinstance(detach, Detach)
     assert answer.source is None
@@ -305,8 +305,8 @@ def test_a_rollback_discards_messages(harness: Harness, wire: Controller) -> Non
 
 def test_the_last_frame_can_have_the_state(harness: Harness, wire: Controller) -> None:
     id = wire.declare()
-    wire.say(Transfer(handle=0, delivery_id=1, delivery_tag=b"t", more=True), payload=value("ab")[:-1])
-    wire.say(Transfer(handle=0, state=TransactionalState(id)), payload=b"b")
+    wire.exchange(Transfer(handle=0, delivery_id=1, delivery_tag=b"t", more=True), payload=value("ab")[:-1])
+    wire.exchange(Transfer(handle=0, state=TransactionalState(id)), payload=b"b")
     wire.next_delivery_id = 2
     assert texts(harness) == []
     wire.commit(id)
@@ -399,17 +399,19 @@ def test_open_transactions_are_limited(make_harness: Callable[..., Harness]) -> 
 # ---- deliveries to the client
 
 
-def test_an_accepted_delivery_is_removed_by_the_commit(harness: Harness, wire: Controller, five: None) -> None:
+def test_an_accepted_delivery_is_removed_by_the_commit(harness: Harness, wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=2)
     id = wire.declare()
     assert not wire.retire(id, 0, Accepted(), last=1)
     assert texts(harness) == ["2", "3", "4"]
     wire.commit(id)
-    wire.say(Detach(RECEIVER, True))
+    wire.exchange(Detach(RECEIVER, True))
     assert texts(harness) == ["2", "3", "4"]
 
 
-def test_settled_deliveries_are_redelivered_after_a_rollback(harness: Harness, wire: Controller, five: None) -> None:
+def test_settled_deliveries_are_redelivered_after_a_rollback(
+    harness: Harness, wire: Controller, five_messages: None
+) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.retire(id, 0, Accepted())
@@ -418,12 +420,12 @@ def test_settled_deliveries_are_redelivered_after_a_rollback(harness: Harness, w
     assert stored(harness) == [("0", 1), ("1", 1), ("3", 0), ("4", 0)]
 
 
-def test_rolled_back_deliveries_keep_their_order(wire: Controller, five: None) -> None:
+def test_rolled_back_deliveries_keep_their_order(wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.retire(id, 0, Accepted(), last=2)
     wire.roll_back(id)
-    transfers = wire.say(
+    transfers = wire.exchange(
         Flow(
             next_incoming_id=3,
             incoming_window=9,
@@ -438,7 +440,7 @@ def test_rolled_back_deliveries_keep_their_order(wire: Controller, five: None) -
 
 
 def test_deliveries_that_are_rolled_back_too_often_become_dead_letters(
-    harness: Harness, wire: Controller, five: None
+    harness: Harness, wire: Controller, five_messages: None
 ) -> None:
     wire.receiver(credit=1)
     for round in range(7):
@@ -450,7 +452,7 @@ def test_deliveries_that_are_rolled_back_too_often_become_dead_letters(
 
 
 def test_unsettled_deliveries_stay_with_the_client_after_a_rollback(
-    harness: Harness, wire: Controller, five: None
+    harness: Harness, wire: Controller, five_messages: None
 ) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
@@ -465,7 +467,7 @@ def test_unsettled_deliveries_stay_with_the_client_after_a_rollback(
     assert stored(harness) == [("1", 0), ("2", 0), ("3", 0), ("4", 0)]
 
 
-def test_a_range_settles_no_delivery_of_a_transaction(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_range_settles_no_delivery_of_a_transaction(harness: Harness, wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.retire(id, 1, Accepted(), settled=False)
@@ -476,7 +478,7 @@ def test_a_range_settles_no_delivery_of_a_transaction(harness: Harness, wire: Co
     assert stored(harness) == [("1", 0), ("3", 0), ("4", 0)]
 
 
-def test_the_answer_of_a_transaction_covers_only_its_deliveries(wire: Controller, five: None) -> None:
+def test_the_answer_of_a_transaction_covers_only_its_deliveries(wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.dispose(1, Accepted())
@@ -484,7 +486,7 @@ def test_the_answer_of_a_transaction_covers_only_its_deliveries(wire: Controller
     assert [(each.first, each.last, each.settled) for each in answers] == [(0, 0, False), (2, 2, False)]
 
 
-def test_a_refused_outcome_does_not_affect_others_of_its_range(wire: Controller, five: None) -> None:
+def test_a_refused_outcome_does_not_affect_others_of_its_range(wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=3)
     wire.dispose(1, Accepted())
     disposition = Disposition(role=True, first=0, last=2, state=Accepted())
@@ -494,7 +496,7 @@ def test_a_refused_outcome_does_not_affect_others_of_its_range(wire: Controller,
     assert [(each.first, each.last) for each in wire.all_of(Disposition)] == [(2, 2)]
 
 
-def test_a_commit_settles_unsettled_deliveries(wire: Controller, five: None) -> None:
+def test_a_commit_settles_unsettled_deliveries(wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=2)
     id = wire.declare()
     wire.retire(id, 0, Accepted(), last=1, settled=False)
@@ -526,7 +528,7 @@ def test_other_outcomes_take_effect_at_the_commit(
     assert (stored(harness), stored(harness, destination=DLQ)) == (left, dead)
 
 
-def test_a_rollback_discards_other_outcomes(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_rollback_discards_other_outcomes(harness: Harness, wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=2)
     id = wire.declare()
     wire.retire(id, 0, Rejected())
@@ -539,18 +541,18 @@ def test_a_rollback_discards_other_outcomes(harness: Harness, wire: Controller, 
 
 
 def test_a_settled_delivery_without_an_outcome_gets_the_default_outcome(
-    harness: Harness, wire: Controller, five: None
+    harness: Harness, wire: Controller, five_messages: None
 ) -> None:
     wire.receiver(credit=2, default_outcome=Accepted())
     id = wire.declare()
     assert not wire.retire(id, 0, None, settled=False)
     wire.retire(id, 1, None)
     wire.commit(id)
-    wire.say(Detach(RECEIVER, True))
+    wire.exchange(Detach(RECEIVER, True))
     assert texts(harness) == ["0", "2", "3", "4"]
 
 
-def test_a_range_excludes_deliveries_in_a_transaction(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_range_excludes_deliveries_in_a_transaction(harness: Harness, wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.retire(id, 1, Released())
@@ -569,22 +571,24 @@ def test_a_range_can_cover_two_links(harness: Harness, wire: Controller) -> None
     wire.retire(id, 0, Accepted(), last=5, settled=False)
     wire.roll_back(id)
     wire.dispose(0, Accepted(), last=3)
-    wire.say(Detach(RECEIVER, True))
+    wire.exchange(Detach(RECEIVER, True))
     assert texts(harness) == ["2"]
 
 
-def test_an_outcome_in_an_unknown_transaction_ends_the_session(harness: Harness, wire: Controller, five: None) -> None:
+def test_an_outcome_in_an_unknown_transaction_ends_the_session(
+    harness: Harness, wire: Controller, five_messages: None
+) -> None:
     wire.receiver(credit=1)
     end, *_ = wire.retire(b"none", 0, Accepted())
     assert isinstance(end, End)
     assert end.error.condition == UNKNOWN_TRANSACTION
-    wire.say(End())
+    wire.exchange(End())
     assert isinstance(wire.begin(), Begin)
     assert len(texts(harness)) == 5
 
 
 def test_a_delivery_that_the_broker_no_longer_has_fails_the_commit(
-    harness: Harness, wire: Controller, five: None
+    harness: Harness, wire: Controller, five_messages: None
 ) -> None:
     wire.receiver(credit=1)
     id = wire.declare()
@@ -596,7 +600,7 @@ def test_a_delivery_that_the_broker_no_longer_has_fails_the_commit(
     assert "a" not in texts(harness)
 
 
-def test_deliveries_of_a_failed_commit_are_redelivered(harness: Harness, wire: Controller, five: None) -> None:
+def test_deliveries_of_a_failed_commit_are_redelivered(harness: Harness, wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.retire(id, 0, Accepted())
@@ -605,12 +609,12 @@ def test_deliveries_of_a_failed_commit_are_redelivered(harness: Harness, wire: C
     assert wire.discharge(id).error.condition == ROLLED_BACK
     assert stored(harness) == [("0", 1), ("3", 0), ("4", 0)]
     wire.dispose(1, Accepted())
-    wire.say(Detach(RECEIVER, True))
+    wire.exchange(Detach(RECEIVER, True))
     assert texts(harness) == ["0", "2", "3", "4"]
 
 
 def test_a_failed_transaction_keeps_its_deliveries_until_its_end(
-    harness: Harness, wire: Controller, five: None
+    harness: Harness, wire: Controller, five_messages: None
 ) -> None:
     wire.receiver(credit=4)
     id = wire.declare()
@@ -629,7 +633,7 @@ def test_a_message_of_a_topic_is_redelivered_after_a_rollback(harness: Harness, 
     wire.receiver("topic://prices", credit=9)
     other = harness.client().subscribe("other", PRICES, AckMode.CLIENT)
     harness.client().store(1, 2, destination=PRICES, body_kind=BodyKind.TEXT)
-    wire.heard()
+    wire.replies()
     id = wire.declare()
     wire.retire(id, 0, Accepted())
     wire.receive(
@@ -640,9 +644,9 @@ def test_a_message_of_a_topic_is_redelivered_after_a_rollback(harness: Harness, 
             + write_composite(Discharge(id, True)),
         )
     )
-    heard = wire.heard()
-    assert bodies(heard) == ["1"]
-    (payload,) = [each.payload for each in heard if isinstance(each.performative, Transfer)]
+    replies = wire.replies()
+    assert bodies(replies) == ["1"]
+    (payload,) = [each.payload for each in replies if isinstance(each.performative, Transfer)]
     assert header(durable=True, delivery_count=1) in payload
     assert [each.redeliveries for each in other.turn().session.delivered] == [0, 0]
 
@@ -723,7 +727,7 @@ def test_a_rollback_of_many_unsettled_deliveries_is_fast(harness: Harness, wire:
     wire.roll_back(id)
     assert time.process_time() - before < 0.5
     wire.dispose(0, Accepted(), last=1_999)
-    wire.say(Detach(RECEIVER, True))
+    wire.exchange(Detach(RECEIVER, True))
     assert texts(harness) == []
 
 
@@ -737,14 +741,16 @@ def test_acquisition_in_a_transaction_is_refused(wire: Controller) -> None:
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_control_link_that_ends_rolls_back(harness: Harness, wire: Controller, five: None, closed: bool) -> None:
+def test_a_control_link_that_ends_rolls_back(
+    harness: Harness, wire: Controller, five_messages: None, closed: bool
+) -> None:
     wire.receiver(credit=2)
     id, other = wire.declare(), wire.declare()
     wire.send_in(id, value("a"))
     wire.retire(id, 0, Accepted())
     wire.retire(other, 1, Accepted(), settled=False)
-    heard = [each.performative for each in wire.say(Detach(CONTROL, closed))]
-    assert heard == [Detach(CONTROL, closed)]
+    replies = [each.performative for each in wire.exchange(Detach(CONTROL, closed))]
+    assert replies == [Detach(CONTROL, closed)]
     assert stored(harness) == [("0", 1), ("2", 0), ("3", 0), ("4", 0)]
     assert conditions(wire.send_in(id, value("b"))) == [UNKNOWN_TRANSACTION]
 
@@ -754,7 +760,7 @@ def test_a_control_link_that_ends_rolls_back_only_its_own_transactions(harness: 
     id = wire.declare()
     wire.declare(handle=8)
     wire.send_in(id, value("a"))
-    wire.say(Detach(8, True))
+    wire.exchange(Detach(8, True))
     wire.commit(id)
     assert texts(harness) == ["a"]
 
@@ -768,20 +774,22 @@ def test_another_control_link_can_discharge_a_transaction(harness: Harness, wire
     assert texts(harness) == ["a"]
 
 
-def test_a_session_that_ends_rolls_back_its_transactions(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_session_that_ends_rolls_back_its_transactions(
+    harness: Harness, wire: Controller, five_messages: None
+) -> None:
     wire.begin(3)
     wire.control(channel=3)
     wire.receiver(credit=1)
     id = wire.declare(channel=3)
     wire.send_in(id, value("a"))
     wire.retire(id, 0, Accepted())
-    (end,) = wire.say(End(), channel=3)
+    (end,) = wire.exchange(End(), channel=3)
     assert end.performative == End()
     assert stored(harness)[0] == ("0", 1)
     assert "a" not in texts(harness)
 
 
-def test_a_lost_connection_rolls_back(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_lost_connection_rolls_back(harness: Harness, wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=2)
     id = wire.declare()
     wire.send_in(id, header(durable=True) + value("a"))
@@ -796,18 +804,20 @@ def test_a_lost_connection_rolls_back(harness: Harness, wire: Controller, five: 
 def test_a_close_rolls_back(harness: Harness, wire: Controller) -> None:
     id = wire.declare()
     wire.send_in(id, header(durable=True) + value("a"))
-    wire.say(schema.Close())
+    wire.exchange(schema.Close())
     harness.make_steps()
     assert texts(harness) == []
 
 
-def test_a_link_that_ends_discards_outcomes_other_than_accepted(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_link_that_ends_discards_outcomes_other_than_accepted(
+    harness: Harness, wire: Controller, five_messages: None
+) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.retire(id, 0, Accepted())
     wire.retire(id, 1, Rejected())
     wire.retire(id, 2, Accepted(), settled=False)
-    wire.say(Detach(RECEIVER, True))
+    wire.exchange(Detach(RECEIVER, True))
     assert texts(harness) == ["1", "3", "4"]
     wire.commit(id)
     assert texts(harness) == ["1", "3", "4"]
@@ -815,19 +825,19 @@ def test_a_link_that_ends_discards_outcomes_other_than_accepted(harness: Harness
 
 
 def test_a_transaction_can_be_rolled_back_after_its_link_has_ended(
-    harness: Harness, wire: Controller, five: None
+    harness: Harness, wire: Controller, five_messages: None
 ) -> None:
     wire.receiver(credit=2)
     id = wire.declare()
     wire.retire(id, 0, Accepted())
     wire.retire(id, 1, Accepted(), settled=False)
-    wire.say(Detach(RECEIVER, True))
+    wire.exchange(Detach(RECEIVER, True))
     wire.roll_back(id)
     assert [body for body, _ in stored(harness)] == ["0", "1", "2", "3", "4"]
 
 
 def test_other_protocols_see_a_transaction_only_after_its_commit(
-    harness: Harness, wire: Controller, five: None, other: Client
+    harness: Harness, wire: Controller, five_messages: None, other: Client
 ) -> None:
     wire.receiver(credit=1)
     id = wire.declare()
