@@ -25,7 +25,7 @@ TEXT = write_composite(schema.Properties(content_type=Symbol("text/plain")))
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory, jvm: Jvm) -> Iterator[tuple[int, JmsConnection]]:
-    """The AMQP port of a broker, and a JMS connection to it."""
+    """Return the AMQP port of a broker, and a JMS connection to the broker."""
     port = free_port()
     broker = TandemMQ(tmp_path_factory.mktemp("amqp") / "data", "--amqp", f"127.0.0.1:{port}")
     broker.wait()
@@ -88,7 +88,7 @@ def test_amqp_properties_and_ids_are_mapped_to_jms(both: tuple[int, JmsConnectio
     session.close()
     rest = connection.session().consumer(queue)
     assert rest.receive()["id"] == "ID:one"
-    assert rest.take() is None, "both others were acknowledged"
+    assert rest.take() is None, "the other two were acknowledged"
 
 
 def test_an_amqp_client_receives_a_jms_message(both: tuple[int, JmsConnection], name: str, queue: str) -> None:
@@ -107,7 +107,7 @@ def test_an_amqp_client_receives_a_jms_message(both: tuple[int, JmsConnection], 
 def test_a_message_that_a_jms_client_forwards_keeps_its_section(
     both: tuple[int, JmsConnection], name: str, queue: str
 ) -> None:
-    """As a Camel route does: it sends what it received, with all properties."""
+    """A Camel route forwards messages in this way: with all properties that it received."""
     port, connection = both
     with AmqpSocket(port) as client:
         client.send(f"{name}.in", TEXT + section(0x75, b"text"))

@@ -1,4 +1,4 @@
-"""Deliveries that wait for the window of an AMQP client: they are counted, and written as far as the client reads."""
+"""Deliveries that wait for the window of an AMQP client: they are counted, and written only as the client reads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def flow(window: int, *, next_id: int | None = None) -> bytes:
 
 
 class Bench:
-    """A connection with a receiving link, its engine, and the client, which has opened no window."""
+    """A connection with a receiver, its engine, and the client, whose window is closed."""
 
     def __init__(self, connection: Connection, engine: Any, reader: asyncio.StreamReader, writer: Any) -> None:
         self.connection = connection
@@ -56,7 +56,7 @@ class Bench:
 
     async def until(self, condition: Any) -> None:
         async with asyncio.timeout(10):
-            while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            while not condition():  # noqa: ASYNC110 - the condition has no event
                 await asyncio.sleep(0.001)
 
     async def read(self, count: int) -> None:
@@ -96,7 +96,7 @@ async def test_deliveries_that_wait_for_the_window_are_counted_and_limited(bench
     before = len(bench.engine.events)
     bench.writer.write(flow(250))
     await bench.until(lambda: bench.counted < LIMITS.write_bytes_high)
-    assert not connection.is_writable, "the window took one of them"
+    assert not connection.is_writable, "only one of the messages was written"
     bench.writer.write(flow(10_000, next_id=250))
     await bench.until(lambda: connection.is_writable)
     await bench.until(lambda: "writable" in bench.engine.events[before:])

@@ -1,4 +1,4 @@
-"""AMQP 1.0 over WebSocket: the subprotocol `amqp`, whose frames do not follow the borders of messages."""
+"""AMQP 1.0 over WebSocket (subprotocol `amqp`): frames are independent of the borders of messages."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ ALL = b"".join(
 )
 
 
-class Heard:
-    """The bytes that a client receives, however they are divided into messages."""
+class Received:
+    """Names of the headers and frames in the bytes that a client receives, in any pieces."""
 
     def __init__(self) -> None:
         self.cutter = FrameCutter(1 << 20)
@@ -76,12 +76,12 @@ async def test_frames_can_be_split_and_joined_in_messages(websockets: Any, size:
         peer = await Peer.of(server, AMQP)
         for start in range(0, len(ALL), size):
             await peer.say(client_frame(BINARY, ALL[start : start + size]))
-        heard = Heard()
-        while len(heard.names) < len(EXPECTED):
+        received = Received()
+        while len(received.names) < len(EXPECTED):
             kind, data = await peer.message()
             assert kind == BINARY
-            heard.feed(data)
-        assert heard.names == EXPECTED
+            received.feed(data)
+        assert received.names == EXPECTED
         assert [type(each) for each in engine.commands[:2]] == [LogIn, Connect]
         peer.hang_up()
 

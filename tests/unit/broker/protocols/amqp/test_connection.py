@@ -1,4 +1,4 @@
-"""A connection of AMQP: headers, SASL, open and close, sessions, and the errors that end them."""
+"""AMQP connections: headers, SASL, open and close, sessions, and errors that end them."""
 
 # proves: amqp-certificate-is-its-own-user
 
@@ -58,7 +58,7 @@ OPEN = schema.Open("me", max_frame_size=1000, idle_time_out=4_000)
 
 
 def failed(wire: AmqpWire, data: bytes) -> str:
-    """The condition of the close that follows these bytes."""
+    """Return the condition of the close that answers these bytes."""
     wire.receive(data)
     (close,) = wire.all_of(schema.Close)
     assert wire.is_closed
@@ -150,7 +150,7 @@ def test_a_missing_login_has_a_temporary_outcome(make: Make) -> None:
 
 
 class Silent(OpenAccess):
-    """No login is answered."""
+    """Access control that answers no login."""
 
     def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None: ...
 
@@ -367,7 +367,7 @@ def test_a_connector_can_require_sasl(make: Make, caplog: pytest.LogCaptureFixtu
 
 
 class ByCertificate(OpenAccess):
-    """A login without a name is that of the certificate."""
+    """Access control that logs in a client without a name as the subject of its certificate."""
 
     def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None:
         then(Principal(credentials.login or credentials.certificate or "nobody", is_proved=True))
@@ -514,7 +514,7 @@ def test_an_error_of_a_session_ends_only_that_session(connect: Make) -> None:
     wire.begin(1)
     (end,) = wire.flow(9, 1)
     assert end.error.condition == UNATTACHED_HANDLE
-    assert not wire.flow(9, 1)  # it is on its way still
+    assert not wire.flow(9, 1)  # the client may have sent it before it got the end
     assert not wire.exchange(schema.End())
     assert wire.flow(None, None, channel=1, echo=True)
     wire.begin()

@@ -1,4 +1,4 @@
-"""Encoded messages, as ActiveMQ's transformer ``native`` stores them, for clients of other protocols."""
+"""Decoding of encoded messages, as ActiveMQ's transformer ``native`` stores them, for clients of other protocols."""
 
 # proves: amqp-bombs-are-not-decoded
 
@@ -49,19 +49,19 @@ def properties(**fields: Any) -> bytes:
 
 
 def native(encoded: bytes, named: dict[str, PropertyValue] | None = None) -> Message:
-    """The message, as ActiveMQ stores it."""
+    """Return a message as ActiveMQ's transformer ``native`` stores it."""
     return Message(QUEUE, "ID:a:1:1:7", encoded, BodyKind.BYTES, properties={NATIVE: True, **(named or {})})
 
 
 def forms(message: Message) -> list[Message]:
-    """The message as it was sent, after a restart, and as a copy for another destination in memory."""
+    """Return the message as it was sent, as it is after a restart, and as a copy in memory for another destination."""
     stored = open_message(encode_message(message))
     copy = altered(stored, destination=QUEUE)
     return [message, stored, copy]
 
 
-def shown(message: Message) -> Message:
-    """The message as other protocols get it, in each of its forms."""
+def decoded_alike(message: Message) -> Message:
+    """Return the decoded message, and check that it is the same for each form."""
     found = [decoded(each, is_quick=False) for each in forms(message)]
     assert all(each is not None and each.body == found[0].body for each in found)  # type: ignore[union-attr]
     assert found[0] is not None
@@ -99,7 +99,7 @@ def shown(message: Message) -> Message:
 def test_a_body_is_decoded_to_its_jms_form(
     body: bytes, content_type: str | None, kind: BodyKind, content: bytes, encoding: int
 ) -> None:
-    found = shown(native((properties(content_type=Symbol(content_type)) if content_type else b"") + body))
+    found = decoded_alike(native((properties(content_type=Symbol(content_type)) if content_type else b"") + body))
     assert (found.body_kind, found.body) == (kind, content)
     assert found.properties == {ORIGINAL_ENCODING: encoding}
     assert type(found.properties[ORIGINAL_ENCODING]) is Short
@@ -129,7 +129,7 @@ def test_a_body_without_a_jms_form_is_not_decoded(encoded: bytes) -> None:
 
 
 def test_a_compressed_message_is_not_decoded() -> None:
-    """A client of JMS can send any body, with any properties."""
+    """A JMS client can send any body with any properties."""
     stream = zlib.compress(value("x" * 100_000))
     wire = openwire.ActiveMQBytesMessage(
         1, False, producer_id=PRODUCER, destination=QUEUE, message_id=MessageId(None, PRODUCER, 1, 0)
@@ -152,7 +152,7 @@ def test_header_and_properties_stay_after_decoding() -> None:
     )  # fmt: skip
     for name, known in fields:
         setattr(message, name, known)
-    found = shown(message)
+    found = decoded_alike(message)
     assert found.properties == {"colour": "red", "JMS_AMQP_HEADER": True, ORIGINAL_ENCODING: 5}
     assert [(name, getattr(found, name)) for name, _ in fields] == list(fields)
     assert (found.message_id, found.destination) == (message.message_id, message.destination)
@@ -179,7 +179,7 @@ def test_a_copy_in_memory_is_decoded(size: int) -> None:
 
 @pytest.mark.parametrize("sequences", [1, 100])
 def test_long_lists_are_not_decoded_on_the_event_loop(sequences: int) -> None:
-    """The limit is one of all lists of a message."""
+    """The limit applies to all lists of a message together."""
     one = section(SEQUENCE, [True] * (QUICK_VALUES_BYTES_MAX // sequences))
     for message in forms(native(one * sequences)):
         assert decoded(message, is_quick=True) is None
@@ -275,7 +275,7 @@ def test_arbitrary_bytes_can_be_shown(data: bytes, is_quick: bool) -> None:
 
 
 def test_unsigned_numbers_of_a_map_become_signed() -> None:
-    found = shown(native(value({"a": UInt(0xFFFFFFFF), "b": ULong((1 << 64) - 1)})))
+    found = decoded_alike(native(value({"a": UInt(0xFFFFFFFF), "b": ULong((1 << 64) - 1)})))
     assert found.body == encode_properties({"a": 0xFFFFFFFF, "b": -1}).replace(
         b"\5\xff\xff\xff\xff", b"\6" + b"\xff" * 8
     )

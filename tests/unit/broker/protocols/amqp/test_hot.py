@@ -1,4 +1,4 @@
-"""The usual forms of frequent composite types: what hot.py reads and writes is what the table says."""
+"""Fast codec (hot.py): it reads and writes composites as the table of schema.py does."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tandemmq.broker.protocols.amqp.schema import (
 from tandemmq.broker.protocols.amqp.types import Described, Reader, Symbol, Timestamp, ULong, Uuid
 from tests.support.prove import FIXED_SEED
 
-MUTATED = 30  # changed copies of each form
+MUTATED = 30  # number of damaged copies of each form
 UINTS = (0, 1, 0x52, 255, 256, 0x40414243, UINT_MAX)
 
 
@@ -95,7 +95,7 @@ FORMS: tuple[Composite, ...] = (*transfers(), *dispositions(), *headers(), *prop
 
 
 def by_hot(row: type[Composite], data: bytes) -> tuple[Composite, int] | None:
-    """The composite, and where it ends."""
+    """Return the composite that hot.py reads, and the offset of its end."""
     if row is Transfer:
         return hot.read_transfer(data)
     found: Composite | None
@@ -183,7 +183,7 @@ def test_a_header_with_the_present_values_is_recognized(behind: bytes) -> None:
         priority = 4 if known.priority is None else min(known.priority, 9)
         encoded = b"" if form is None else write_composite(form)
         is_true = known.ttl is None and not known.delivery_count and behind[1:2] == b"\x53" and behind[2] in plain
-        is_usual = form != Header()  # an empty list; it is read by the table
+        is_usual = form != Header()  # an empty list is not recognized, but read by the table
         durable = known.durable is True
         assert hot.has_header(encoded + behind, durable, priority) is (is_true and is_usual)
         assert not hot.has_header(encoded + behind, not durable, priority)

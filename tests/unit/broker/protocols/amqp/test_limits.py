@@ -1,4 +1,4 @@
-"""Limits of an AMQP client (docs/formats/amqp.md): what is beyond one is refused with a condition and the limit."""
+"""Limits for AMQP clients (docs/formats/amqp.md): a refusal has a condition, and its text names the limit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BEGIN = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)
 
 
 def closed(wire: AmqpWire, performative: Composite, *, channel: int = 0) -> tuple[str, str | None]:
-    """Return condition and text of the close that answers a performative."""
+    """Send a performative; return condition and text of the close that answers it."""
     found = wire.exchange(performative, channel=channel)[-1].performative
     assert isinstance(found, schema.Close)
     assert isinstance(found.error, schema.Error)
@@ -37,7 +37,7 @@ def closed(wire: AmqpWire, performative: Composite, *, channel: int = 0) -> tupl
 
 
 def refused(wire: AmqpWire, encoded: bytes) -> tuple[str, str]:
-    """Return condition and text of the outcome of a message. The link takes the next one."""
+    """Send a message; return condition and text of its outcome. The next message is accepted."""
     (answer,) = wire.send(encoded)
     assert wire.send(value("next"))[0].state == Accepted()
     return answer.state.error.condition, answer.state.error.description
@@ -95,7 +95,7 @@ def test_links_of_a_connection_are_limited(make: Make) -> None:
 
 
 def test_memory_for_handles_is_limited() -> None:
-    """A client that attaches links which are refused, and never detaches them."""
+    """The client attaches links that are refused, and never detaches them."""
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
@@ -244,6 +244,6 @@ def test_unsettled_deliveries_of_a_receiver_are_limited(connect: Make, harness: 
     wire = connect(limits=type(LIMITS)("broker", unsettled_max=4))
     assert len(wire.receiver(credit=1 << 31)) == 1 + 4
     (flow,) = wire.flow(1, 1 << 31, delivery_count=4, next_incoming_id=4, echo=True)
-    assert flow.available == 0  # the credit is kept, and nothing is delivered
-    assert not wire.dispose(0, Accepted())  # less than half of the room is free
+    assert flow.available == 0  # the credit stays, and nothing is delivered
+    assert not wire.dispose(0, Accepted())  # less than half of the limit is free
     assert len(wire.dispose(1, Accepted())) == 2

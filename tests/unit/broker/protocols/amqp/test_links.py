@@ -1,4 +1,4 @@
-"""Names and handles of links, their settle modes, and what their ends tell."""
+"""Names and handles of links, settle modes, and errors at the end of a link."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def five_messages(harness: Harness) -> None:
     harness.client().store(*range(5), body_kind=BodyKind.TEXT)
 
 
-def left(harness: Harness) -> list[str]:
+def remaining(harness: Harness) -> list[str]:
     """Return the messages that another consumer receives."""
     return harness.client().subscribe("all", ORDERS).turn().bodies
 
 
-def answered(wire: AmqpWire, *performatives: Any, channel: int = 0) -> list[Any]:
+def exchange(wire: AmqpWire, *performatives: Any, channel: int = 0) -> list[Any]:
     return [each.performative for each in wire.exchange(*performatives, channel=channel)]
 
 
@@ -49,7 +49,7 @@ def test_a_second_attach_of_a_receiver_steals_the_link(connect: Make, five_messa
     assert (answers[0].handle, answers[0].closed, answers[0].error.condition) == (1, True, LINK_STOLEN)
     assert not wire.exchange(Detach(1, True))
     got = [each.delivery_id for each in wire.flow(5, 5, channel=channel)]
-    assert len(got) == 5, "what the former link held comes again"
+    assert len(got) == 5, "the messages of the former link are redelivered"
 
 
 def test_a_second_attach_of_a_sender_steals_the_link(connect: Make, harness: Harness) -> None:
@@ -59,9 +59,9 @@ def test_a_second_attach_of_a_sender_steals_the_link(connect: Make, harness: Har
     answers = wire.sender(name="s", handle=5)
     assert [type(each) for each in answers] == [Detach, schema.Attach, Flow]
     assert answers[0].error.condition == LINK_STOLEN
-    assert not wire.send(value("b")), "the former link is over"
+    assert not wire.send(value("b")), "the former link has ended"
     wire.send(value("c"), handle=5)
-    assert left(harness) == ["a", "c"]
+    assert remaining(harness) == ["a", "c"]
 
 
 def test_a_link_whose_attach_is_not_answered_can_be_stolen(connect: Make) -> None:
@@ -70,7 +70,7 @@ def test_a_link_whose_attach_is_not_answered_can_be_stolen(connect: Make) -> Non
         schema.Attach(name="r", handle=handle, role=True, source=schema.Source(address="q"), target=schema.Target())
         for handle in (1, 2)
     ]
-    answers = answered(wire, *attaches)
+    answers = exchange(wire, *attaches)
     assert [type(each) for each in answers] == [schema.Attach, Detach, schema.Attach]
     assert (answers[0].source, answers[1].error.condition, answers[2].source.address) == (None, LINK_STOLEN, "q")
 
@@ -135,12 +135,12 @@ def test_a_handle_can_be_used_again_before_its_detach_is_answered(connect: Make,
     wire.next_delivery_id = 1
     (accepted,) = wire.send(value("b"))
     assert (accepted.first, accepted.state) == (1, Accepted())
-    (detach,) = answered(wire, Detach(0, True))
+    (detach,) = exchange(wire, Detach(0, True))
     assert detach.handle == 1
 
 
 def durable(text: str) -> bytes:
-    """A durable message, which is answered when the store has it."""
+    """Return a durable message. Its outcome is written after it is stored."""
     return write_composite(schema.Header(durable=True)) + value(text)
 
 
@@ -179,17 +179,17 @@ def test_with_settle_mode_second_a_receiver_gets_a_settled_disposition(
     assert (answer.settled, answer.state) == (True, Accepted())
     assert not wire.dispose(0, Accepted())
     wire.vanish()
-    assert left(harness) == ["1", "2", "3", "4"]
+    assert remaining(harness) == ["1", "2", "3", "4"]
 
 
 def test_unsettled_deliveries_of_a_former_attach_are_ignored(connect: Make, harness: Harness) -> None:
     wire = connect()
     attach, _ = wire.sender(unsettled={b"0": None}, incomplete_unsettled=True)
     assert (attach.unsettled, attach.incomplete_unsettled) == (None, False)
-    assert not wire.send(value("a"), resume=True), "a resumed delivery that is unknown is ignored (2.7.5)"
+    assert not wire.send(value("a"), resume=True), "an unknown resumed delivery is ignored (2.7.5)"
     (accepted,) = wire.send(value("b"))
     assert accepted.first == 1
-    assert left(harness) == ["b"]
+    assert remaining(harness) == ["b"]
 
 
 def test_a_resumed_delivery_of_several_frames_is_ignored(connect: Make, harness: Harness) -> None:
@@ -198,11 +198,11 @@ def test_a_resumed_delivery_of_several_frames_is_ignored(connect: Make, harness:
     wire.send(value("a"), resume=True, more=True)
     assert not wire.exchange(Transfer(handle=0, more=False), payload=b"")
     wire.send(value("b"))
-    assert left(harness) == ["b"]
+    assert remaining(harness) == ["b"]
     assert wire.session.partial_bytes == 0
 
 
-# ---- what ends tell
+# ---- errors at the end of a link
 
 
 def test_the_answer_to_a_detach_reports_a_refused_presettled_message(connect: Make, harness: Harness) -> None:
@@ -242,7 +242,7 @@ def test_outcomes_after_the_end_of_a_consumer_do_not_end_the_connection(
     wire = connect()
     wire.receiver(credit=2)
     (id,) = wire.client.subscriptions
-    # The broker ends the consumer while the outcome and more credit of the client are on their way.
+    # The broker ends the consumer while an outcome and credit of the client are on their way.
     commands = wire.session.receive(
         frame_of(0, write_composite(Disposition(role=True, first=0, settled=True, state=state)))
         + frame_of(

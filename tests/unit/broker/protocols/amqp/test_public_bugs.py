@@ -1,4 +1,4 @@
-"""Table of bugs that users reported of other brokers and clients, and the tests that show the behaviour here."""
+"""Bugs that users reported for other brokers and clients, and the tests that this broker does not have them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ BUGS: Final[dict[str, tuple[Test, ...]]] = {
         sending.test_a_client_that_waits_for_memory_gets_no_more_credit,
     ),
     "a control link runs out of credit": (state.test_a_control_link_never_runs_out_of_credit,),
-    "messages come before the first credit": (receiving.test_nothing_is_sent_before_the_first_flow_of_the_link,),
+    "messages before the first credit": (receiving.test_nothing_is_sent_before_the_first_flow_of_the_link,),
     "later transfers of a message without ids": (sending.test_later_transfers_of_a_message_can_omit_the_ids,),
     "a settled disposition without a state": (receiving.test_a_disposition_without_a_state_acknowledges_nothing,),
-    "an initial-delivery-count other than 0": (
+    "initial-delivery-count other than 0": (
         sending.test_the_initial_delivery_count_can_be_any_number,
         connections.test_ids_of_the_client_can_wrap,
     ),
@@ -41,11 +41,11 @@ BUGS: Final[dict[str, tuple[Test, ...]]] = {
         connections.test_each_flow_renews_the_window_of_the_broker,
         connections.test_a_negative_window_stops_deliveries_until_it_opens,
     ),
-    "frames behind a refused open": (
+    "frames after a refused open": (
         connections.test_frames_after_a_refused_open_do_not_hide_the_reason,
         connections.test_the_open_of_a_refusal_is_valid,
     ),
-    "a refused connection or login that looks like another": (
+    "a refused connection or login without its real reason": (
         connections.test_a_refusal_names_a_container_id_in_use,
         connections.test_a_login_that_cannot_be_checked_has_a_temporary_outcome,
     ),
@@ -70,12 +70,12 @@ BUGS: Final[dict[str, tuple[Test, ...]]] = {
         sending.test_refused_messages_release_their_credit,
         sending.test_presettled_messages_release_their_credit,
     ),
-    "order of messages that come back": (
+    "order of redelivered messages": (
         receiving.test_released_messages_keep_their_order_and_precede_newer_ones,
         receiving.test_unsettled_messages_keep_their_order,
         state.test_rolled_back_messages_precede_newer_ones,
     ),
-    "a transaction that is not whole": (
+    "an incomplete transaction": (
         state.test_a_refused_message_fails_its_transaction,
         state.test_messages_accepted_in_a_transaction_leave_their_queue,
         state.test_an_unknown_transaction_does_not_end_the_connection,
@@ -85,7 +85,7 @@ BUGS: Final[dict[str, tuple[Test, ...]]] = {
         state.test_a_refused_unsubscription_is_reported,
         state.test_the_close_of_a_durable_subscription_deletes_no_queue,
     ),
-    "subscriptions that stay, or clash": (
+    "subscriptions that are not deleted, or conflict": (
         state.test_a_subscription_that_is_not_durable_ends_with_its_link,
         state.test_a_global_subscription_ends_when_it_is_unsubscribed,
     ),
@@ -106,7 +106,7 @@ BUGS: Final[dict[str, tuple[Test, ...]]] = {
         connections.test_the_size_of_frames_before_the_open_is_limited,
         connections.test_a_client_of_another_protocol_gets_the_header_and_is_disconnected,
     ),
-    "acknowledgements with gaps, or on their way": (
+    "acknowledgements with gaps, or shortly before a detach": (
         receiving.test_acknowledgements_with_gaps_do_not_cover_the_gaps,
         receiving.test_acknowledgements_take_effect_before_their_link_ends,
         sending.test_a_disposition_covers_only_equal_outcomes,

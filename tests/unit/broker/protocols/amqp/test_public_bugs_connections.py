@@ -1,4 +1,4 @@
-"""Connections and sessions: bugs that users reported of other brokers. Sources are in the docstrings."""
+"""Connections and sessions: bugs that users reported for other brokers. Sources are in the docstrings."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Refusing(OpenAccess):
 
 @pytest.mark.parametrize("pieces", Pieces)
 def test_frames_after_a_refused_open_do_not_hide_the_reason(make: Make, pieces: Pieces) -> None:
-    """ARTEMIS-2431: begin and attach behind a refused open were carried out, and their error hid the reason."""
+    """ARTEMIS-2431: begin and attach after a refused open were carried out, and their error hid the reason."""
     wire = make(pieces=pieces)
     wire.log_in()
     wire.receive(frames.AMQP)
@@ -72,7 +72,7 @@ def test_frames_after_a_refused_open_do_not_hide_the_reason(make: Make, pieces: 
 
 
 def test_the_open_of_a_refusal_is_valid(make: Make) -> None:
-    """QPID-8762: the open of a refusal announced max-frame-size 0. AMQ-5655: it did not say that it was one."""
+    """QPID-8762: the open of a refusal had max-frame-size 0. AMQ-5655: it did not show the refusal."""
     wire = make()
     wire.log_in()
     opened, _ = wire.open("")
@@ -82,7 +82,7 @@ def test_the_open_of_a_refusal_is_valid(make: Make) -> None:
 
 
 def test_a_refusal_names_a_container_id_in_use(make: Make) -> None:
-    """AMQ-5655, AMQ-5801: Qpid JMS needs both to raise InvalidClientIDException."""
+    """AMQ-5655, AMQ-5801: to raise InvalidClientIDException, Qpid JMS needs the property and the error's info."""
     make().connect("one", desired_capabilities=(SOLE_CONNECTION,))
     wire = make()
     wire.log_in()
@@ -100,7 +100,7 @@ def test_a_container_id_is_free_after_its_connection_is_lost(make: Make) -> None
 
 
 def test_a_login_that_cannot_be_checked_has_a_temporary_outcome(make: Make, harness: Any) -> None:
-    """ARTEMIS-1310 and Qpid JMS: after code 1 a client gives up for good, after code 4 (temporary) it tries again."""
+    """ARTEMIS-1310 and Qpid JMS: after code 1 a client does not reconnect; after code 4 (temporary) it does."""
     harness.access = Refusing(Undecided("the directory does not answer", kind=ErrorKind.LOGIN))
     harness.begin_term()
     (outcome,) = make().log_in("PLAIN", b"\0a\0b")
@@ -118,8 +118,8 @@ def test_empty_frames_are_heart_beats_on_every_channel(connect: Make) -> None:
 
 
 def test_the_announced_idle_time_out_is_half_of_the_limit(make: Make) -> None:
-    """go-amqp #16: a client that sends exactly at the announced interval was hung up. ``receive_interval_ms`` is the
-    interval; the transport enforces the double."""
+    """go-amqp #16: a client that sent exactly at the announced interval was disconnected. ``receive_interval_ms`` is
+    the interval; the transport enforces twice this time."""
     wire = make()
     opened = wire.connect(idle_time_out=10_000)
     assert opened.idle_time_out == wire.session.receive_interval_ms == wire.session.limits.idle_ms // 2
@@ -143,7 +143,7 @@ def test_the_announced_idle_time_out_is_half_of_the_limit(make: Make) -> None:
     ],
 )
 def test_a_wrong_frame_size_ends_the_connection_at_once(connect: Make, head: bytes) -> None:
-    """AMQ-5731, apache/activemq #2167, rabbitmq-server PR 17101: a crash, a hang, or memory for the whole size."""
+    """AMQ-5731, apache/activemq #2167, rabbitmq-server PR 17101: a crash, a hang, or memory for the stated size."""
     wire = connect()
     wire.receive(head)
     (close,) = wire.all_of(schema.Close)
@@ -154,7 +154,7 @@ def test_a_wrong_frame_size_ends_the_connection_at_once(connect: Make, head: byt
 
 
 def test_the_size_of_frames_before_the_open_is_limited(make: Make) -> None:
-    """AMQ-5731: memory for a large frame was used before the client was known."""
+    """AMQ-5731: memory for a large frame was used before the login."""
     wire = make()
     wire.receive(frames.SASL)
     wire.output()
@@ -165,7 +165,7 @@ def test_the_size_of_frames_before_the_open_is_limited(make: Make) -> None:
 
 @pytest.mark.parametrize("greeting", [b"AMQP\0\0\x09\x01", b"GET / HTTP/1.1\r\n\r\n", b"\x10\x26\0\4MQTT", bytes(64)])
 def test_a_client_of_another_protocol_gets_the_header_and_is_disconnected(make: Make, greeting: bytes) -> None:
-    """AMQ-5475: a client of another protocol was left hanging."""
+    """AMQ-5475: the connection of a client of another protocol was not closed."""
     wire = make()
     wire.receive(greeting)
     assert wire.output() == frames.SASL
@@ -176,7 +176,7 @@ def test_a_client_of_another_protocol_gets_the_header_and_is_disconnected(make: 
 
 
 def test_an_impossible_next_incoming_id_is_treated_as_absent(connect: Make, writer: Client) -> None:
-    """rhea #426, AMQPNetLite #575 and #578: clients give a number before they saw the begin; the session was ended."""
+    """rhea #426, AMQPNetLite #575 and #578: clients send a number before they get the begin; the session was ended."""
     writer.store(*range(3), body_kind=BodyKind.TEXT)
     for number in (0, 1, 77, 4_294_967_292, UINT_MAX):
         wire = connect(f"c{number}", window=2)
@@ -217,18 +217,18 @@ def test_each_flow_renews_the_window_of_the_broker(connect: Make) -> None:
 
 
 def test_a_negative_window_stops_deliveries_until_it_opens(connect: Make, writer: Client) -> None:
-    """rabbitmq-server #12816: a negative window ended in a crash."""
+    """rabbitmq-server #12816: a negative window caused a crash."""
     writer.store(*range(9), body_kind=BodyKind.TEXT)
     wire = connect(window=3)
     wire.receiver()
     assert len(wire.flow(1, 9, window=3)) == 3
-    assert not wire.flow(None, None, window=1, next_incoming_id=0)  # the client has not seen them: 2 too many
+    assert not wire.flow(None, None, window=1, next_incoming_id=0)  # the client got none of the 3: the window is -2
     assert not wire.flow(None, None, window=2, next_incoming_id=1)
     assert len(wire.flow(None, None, window=9, next_incoming_id=3)) == 6
 
 
 def test_no_frame_exceeds_the_max_frame_size_of_the_client(make: Make, writer: Client) -> None:
-    """AMQPNetLite #481: frames above max-frame-size. fe2o3-amqp #382: window counters of split messages drifted."""
+    """AMQPNetLite #481: frames exceeded max-frame-size. fe2o3-amqp #382: split messages made window counters wrong."""
     for length in (0, 400, 430, 440, 450, 2_000):
         writer.store("x" * length, body_kind=BodyKind.TEXT)
     wire = make()
@@ -288,9 +288,9 @@ def test_a_long_message_is_complete_with_any_sequence_of_windows(
     assert bodies([last]) == ["next"]
 
 
-# ---- ends in odd orders
+# ---- ends in unusual orders
 
-ODD_ORDERS: list[list[Composite]] = [
+UNUSUAL_ORDERS: list[list[Composite]] = [
     [SENDER, RECEIVER, schema.Detach(0), schema.Detach(1, True)],
     [RECEIVER, schema.Detach(1), schema.End()],
     [SENDER, RECEIVER, schema.End(), BEGIN, SENDER, RECEIVER, schema.End()],
@@ -301,7 +301,7 @@ ODD_ORDERS: list[list[Composite]] = [
 ]
 
 
-@pytest.mark.parametrize("order", ODD_ORDERS)
+@pytest.mark.parametrize("order", UNUSUAL_ORDERS)
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_no_consumer_outlives_its_link(
     connect: Make, harness: Harness, writer: Client, order: list[Composite], is_lost: bool
@@ -321,7 +321,7 @@ def test_no_consumer_outlives_its_link(
 
 
 def test_nothing_is_sent_on_a_session_that_has_ended(connect: Make, writer: Client) -> None:
-    """AMQPNetLite #159: a detach came after the end, and after the close."""
+    """AMQPNetLite #159: a detach was sent after the end, and after the close."""
     writer.store(*range(5), body_kind=BodyKind.TEXT)
     wire = connect()
     wire.sender()

@@ -1,4 +1,4 @@
-"""Links that receive: bugs that users reported of other brokers. Sources are in the docstrings."""
+"""Receivers: bugs that users reported for other brokers. Sources are in the docstrings."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def received(answers: list[Any]) -> list[int | None]:
     return [each.delivery_id for each in answers if isinstance(each, Transfer)]
 
 
-def left(harness: Harness, destination: Destination = ORDERS) -> list[tuple[str, int]]:
+def remaining(harness: Harness, destination: Destination = ORDERS) -> list[tuple[str, int]]:
     """Return the messages that another consumer receives, each with its number of redeliveries."""
     reader = harness.client().subscribe("all", destination, AckMode.CLIENT).turn()
     return [(each.body, each.redeliveries) for each in reader.session.delivered]
@@ -57,7 +57,7 @@ def flow_of(credit: int, **fields: Any) -> Flow:
 
 
 def test_each_drain_is_answered_once_while_messages_arrive(connect: Make, writer: Client) -> None:
-    """ARTEMIS-1283, azure-amqp #219: ``receive`` hung, because a drain was not answered under load."""
+    """ARTEMIS-1283, azure-amqp #219: ``receive`` blocked, because a drain was not answered under load."""
     wire = connect()
     wire.receiver()
     count = seen = 0
@@ -74,7 +74,7 @@ def test_each_drain_is_answered_once_while_messages_arrive(connect: Make, writer
 
 
 def test_a_drain_is_answered_after_the_last_frame_of_a_long_message(make: Make, writer: Client) -> None:
-    """ARTEMIS-2642, -4108: with long messages the answer came too early, or never."""
+    """ARTEMIS-2642, -4108: with long messages, the answer was sent too early, or never."""
     writer.store("x" * 2_000, body_kind=BodyKind.TEXT)
     wire = make()
     wire.connect(max_frame_size=FRAME_BYTES_MIN)
@@ -93,7 +93,7 @@ def test_a_drain_is_answered_after_the_last_frame_of_a_long_message(make: Make, 
 
 @pytest.mark.parametrize("granted", [0, 5])
 def test_a_drain_without_credit_is_answered(connect: Make, granted: int) -> None:
-    """go-amqp #255: its DrainCredit sends credit 0 with drain, and waits for the answer of the broker without end."""
+    """go-amqp #255: its DrainCredit sends drain with credit 0, and waits for the answer without a time limit."""
     wire = connect()
     wire.receiver(credit=granted)
     (flow,) = wire.flow(1, 0, drain=True)
@@ -107,13 +107,13 @@ def test_nothing_is_sent_before_the_first_flow_of_the_link(connect: Make, five_m
     assert isinstance(attach, schema.Attach)
     writer.store("late", body_kind=BodyKind.TEXT)
     assert not wire.replies()
-    assert not wire.flow(None, None)  # of the session alone
+    assert not wire.flow(None, None)  # a flow of the session only
     assert received(wire.flow(1, 9)) == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("ids", [range(10), [9, 3, 0, 7]])
 def test_acknowledgements_grant_no_credit(connect: Make, writer: Client, ids: list[int]) -> None:
-    """ARTEMIS-2057: credit was granted again and again ("runaway credit"): memory beyond its limit."""
+    """ARTEMIS-2057: credit was granted repeatedly ("runaway credit"), so memory exceeded its limit."""
     writer.store(*range(30), body_kind=BodyKind.TEXT)
     wire = connect()
     assert len(received(wire.receiver(credit=10))) == 10
@@ -136,37 +136,38 @@ def test_a_disposition_without_a_state_acknowledges_nothing(
     assert not wire.dispose(0, None, last=last)
     assert wire.flow(None, None, next_incoming_id=3, echo=True)
     wire.vanish()
-    assert [body for body, _ in left(harness)] == ["0", "1", "2", "3", "4"]
+    assert [body for body, _ in remaining(harness)] == ["0", "1", "2", "3", "4"]
 
 
 @pytest.mark.parametrize("state", [Modified(undeliverable_here=True), Modified(True, True), Rejected()])
 def test_a_rejected_message_is_not_redelivered(
     connect: Make, five_messages: None, harness: Harness, state: Any
 ) -> None:
-    """ARTEMIS-794 (PR 840): undeliverable-here came back to the same receiver. AMQ-6464: so did rejected ones."""
+    """ARTEMIS-794 (PR 840): undeliverable-here messages were redelivered to the same receiver. AMQ-6464: rejected
+    messages, too."""
     wire = connect()
     wire.receiver(credit=1)
     assert not wire.dispose(0, state)
     assert received(wire.flow(1, 9, delivery_count=1, next_incoming_id=1)) == [1, 2, 3, 4]
-    assert [body for body, _ in left(harness, DLQ)] == ["0"]
+    assert [body for body, _ in remaining(harness, DLQ)] == ["0"]
 
 
 @pytest.mark.parametrize("fields", [b"\x45", b"\xc0\x01\x00", b"\xc0\x03\x02\x40\x40", b"\xc0\x04\x03\x42\x40\x40"])
 def test_modified_without_flags_does_not_count_as_failed(
     connect: Make, five_messages: None, harness: Harness, fields: bytes
 ) -> None:
-    """AMQ-5890: absent flags ended in a NullPointerException. ARTEMIS-794: the delivery counted as failed."""
+    """AMQ-5890: absent flags caused a NullPointerException. ARTEMIS-794: the delivery counted as failed."""
     wire = connect()
     wire.receiver(credit=1)
     disposition = b"\0\x53\x15\xc0" + bytes((8 + len(fields), 5)) + b"\x41\x43\x40\x41\0\x53\x27" + fields
     wire.receive(frame_of(0, disposition))
     assert not wire.is_closed
     wire.exchange(schema.Detach(1, True))
-    assert left(harness)[0] == ("0", 0)
+    assert remaining(harness)[0] == ("0", 0)
 
 
 def test_redeliveries_of_a_failed_message_are_limited(connect: Make, writer: Client, harness: Harness) -> None:
-    """AMQPNetLite #588: a message that fails comes back without end."""
+    """AMQPNetLite #588: a message that failed was redelivered without limit."""
     writer.store("bad", body_kind=BodyKind.TEXT)
     wire = connect()
     wire.receiver()
@@ -181,28 +182,28 @@ def test_redeliveries_of_a_failed_message_are_limited(connect: Make, writer: Cli
         wire.dispose(number, Modified(delivery_failed=True))
         harness.wait(10)
         wire.replies()
-    assert counts == [0, 1, 2, 3, 4, 5, 6]  # the first, and the redeliveries of the policy
-    assert [body for body, _ in left(harness, DLQ)] == ["bad"]
+    assert counts == [0, 1, 2, 3, 4, 5, 6]  # the first delivery, and 6 redeliveries by the policy
+    assert [body for body, _ in remaining(harness, DLQ)] == ["bad"]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
 def test_released_messages_keep_their_order_and_precede_newer_ones(
     connect: Make, five_messages: None, writer: Client, harness: Harness, order: tuple[int, ...]
 ) -> None:
-    """ARTEMIS-2458, -2750: after a rollback or the close of a consumer the order was another."""
+    """ARTEMIS-2458, -2750: after a rollback or the close of a consumer, the order of messages changed."""
     wire = connect()
     wire.receiver(credit=3)
     writer.store("new", body_kind=BodyKind.TEXT)
     for id in order:
         wire.dispose(id, Released())
-    assert [body for body, _ in left(harness)] == ["0", "1", "2", "3", "4", "new"]
+    assert [body for body, _ in remaining(harness)] == ["0", "1", "2", "3", "4", "new"]
 
 
 @pytest.mark.parametrize("end", [schema.Detach(1, True), schema.Detach(1), schema.End(), schema.Close(), None])
 def test_unsettled_messages_keep_their_order(
     connect: Make, five_messages: None, writer: Client, harness: Harness, end: schema.Composite | None
 ) -> None:
-    """ARTEMIS-2458: messages of a consumer that was closed came behind newer ones."""
+    """ARTEMIS-2458: messages of a closed consumer were delivered after newer ones."""
     wire = connect()
     wire.receiver(credit=4)
     wire.dispose(2, Accepted())
@@ -211,7 +212,7 @@ def test_unsettled_messages_keep_their_order(
         wire.vanish()
     else:
         wire.exchange(end)
-    assert [body for body, _ in left(harness)] == ["0", "1", "3", "4", "new"]
+    assert [body for body, _ in remaining(harness)] == ["0", "1", "3", "4", "new"]
 
 
 def test_acknowledgements_with_gaps_do_not_cover_the_gaps(connect: Make, five_messages: None, harness: Harness) -> None:
@@ -221,11 +222,11 @@ def test_acknowledgements_with_gaps_do_not_cover_the_gaps(connect: Make, five_me
     dispositions = [Disposition(role=True, first=id, settled=True, state=Accepted()) for id in (4, 0, 2)]
     assert not wire.exchange(*dispositions)
     wire.vanish()
-    assert [body for body, _ in left(harness)] == ["1", "3"]
+    assert [body for body, _ in remaining(harness)] == ["1", "3"]
 
 
 def test_acknowledgements_take_effect_before_their_link_ends(connect: Make, writer: Client, harness: Harness) -> None:
-    """ARTEMIS-5215: a link closed while acknowledgements were on their way left duplicates."""
+    """ARTEMIS-5215: messages were delivered twice after a link was closed directly after its acknowledgements."""
     writer.store(*range(40), body_kind=BodyKind.TEXT, persistent=True)
     wire = connect()
     wire.receiver(credit=40)
@@ -234,10 +235,10 @@ def test_acknowledgements_take_effect_before_their_link_ends(connect: Make, writ
     assert replies[-1] == schema.End()
     assert schema.Detach(1, True) in replies
     assert sorted(each.first for each in replies if isinstance(each, Disposition) and each.settled) == list(range(40))
-    assert left(harness) == []
+    assert remaining(harness) == []
 
 
-# ---- links beside each other
+# ---- several links
 
 
 def test_a_link_without_credit_does_not_delay_others(connect: Make, writer: Client) -> None:
@@ -253,7 +254,7 @@ def test_a_link_without_credit_does_not_delay_others(connect: Make, writer: Clie
 
 
 def test_a_selector_can_test_whether_a_message_is_durable(connect: Make) -> None:
-    """rabbitmq-server PR 13918, PR 10568, AMQ-5828: durable was taken as true unless the client said otherwise."""
+    """rabbitmq-server PR 13918, PR 10568, AMQ-5828: durable was true by default."""
     wire = connect()
     wire.sender()
     for name, head in (("absent", b""), ("empty", header()), ("false", header(durable=False))):
@@ -269,7 +270,7 @@ def test_a_selector_can_test_whether_a_message_is_durable(connect: Make) -> None
 
 
 def test_credit_after_the_detach_of_the_client_is_ignored(connect: Make, five_messages: None) -> None:
-    """go-amqp 1.7: its receiver grants credit once more behind its detach, and loses the whole session for it."""
+    """go-amqp 1.7: its receiver grants credit after its detach, for which a broker may end the session."""
     wire = connect()
     wire.receiver(credit=2)
     replies = wire.exchange(schema.Detach(1, True), flow_of(2, delivery_count=2, next_incoming_id=2))
@@ -282,7 +283,7 @@ def test_credit_after_the_detach_of_the_client_is_ignored(connect: Make, five_me
 def test_an_attach_with_an_immediate_detach_leaves_no_consumer(
     connect: Make, five_messages: None, harness: Harness
 ) -> None:
-    """AMQ-5484, ARTEMIS-5800: a detach during the dispatch left a consumer, or lost what was on its way."""
+    """AMQ-5484, ARTEMIS-5800: a detach during the dispatch left a consumer, or lost messages."""
     wire = connect()
     attach = schema.Attach(
         name="r", handle=1, role=True, source=schema.Source(address="orders"), target=schema.Target()
@@ -292,13 +293,13 @@ def test_an_attach_with_an_immediate_detach_leaves_no_consumer(
         harness.turn()
         wire.replies()
     assert (harness.figures()["consumers"], harness.figures()["unacknowledged"]) == (0, 0)
-    assert [body for body, _ in left(harness)] == ["0", "1", "2", "3", "4"]
+    assert [body for body, _ in remaining(harness)] == ["0", "1", "2", "3", "4"]
 
 
 def test_a_damaged_message_does_not_end_the_connection_of_a_receiver(
     connect: Make, harness: Harness, writer: Client
 ) -> None:
-    """ActiveMQ PR 2136, 2139, 2256: a body that could not be decoded ended the connection of the reader."""
+    """ActiveMQ PR 2136, 2139, 2256: a body that could not be decoded ended the connection of its receiver."""
     writer.store("first", body_kind=BodyKind.TEXT)
     damaged = writer.message("", body_kind=BodyKind.STREAM)
     damaged.body = b"\xff" * 4

@@ -1,4 +1,4 @@
-"""Links that send, and their messages: bugs that users reported of other brokers. Sources are in the docstrings."""
+"""Senders and their messages: bugs that users reported for other brokers. Sources are in the docstrings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sender(connect: Make) -> AmqpWire:
 
 @pytest.fixture
 def full(make_harness: Callable[..., Harness]) -> Harness:
-    """An engine whose memory for queue://orders is full: messages that are only in memory wait."""
+    """Return an engine whose memory for queue://orders is full: messages that are not durable wait."""
     policy = replace(DestinationPolicy(), memory_limit=1_000)
     harness = make_harness(Policies([PolicyEntry(DestinationKind.QUEUE, "orders", policy)]))
     harness.client().send("x" * 500, persistent=False)
@@ -72,8 +72,8 @@ def transfers(*messages: bytes, **fields: Any) -> bytes:
 
 
 def test_a_client_that_waits_for_memory_gets_no_more_credit(full: Harness) -> None:
-    """AMQ-6498, ARTEMIS-2057: credit was topped up without counting what was not answered, and the memory limit was
-    passed."""
+    """AMQ-6498, ARTEMIS-2057: credit was renewed without counting unanswered messages, so memory exceeded its
+    limit."""
     wire = connected(full)
     wire.sender()
     wire.receive(transfers(*[value("x" * 100)] * CREDIT))
@@ -91,7 +91,7 @@ def test_a_client_that_waits_for_memory_gets_no_more_credit(full: Harness) -> No
 
 
 def test_a_client_that_waits_for_memory_can_still_acknowledge(full: Harness) -> None:
-    """rabbitmq-server PR 9953: the memory alarm did not stop AMQP producers, or it stopped their acknowledgements,
+    """rabbitmq-server PR 9953: the memory alarm did not block AMQP producers, or it blocked their acknowledgements,
     too."""
     full.client().store("bill", "next", destination=BILLS, body_kind=BodyKind.TEXT)
     wire = connected(full)
@@ -118,7 +118,7 @@ def test_refused_messages_release_their_credit(sender: AmqpWire) -> None:
 
 
 def test_presettled_messages_release_their_credit(connect: Make, harness: Harness) -> None:
-    """AMQ-5723: presettled messages were never freed."""
+    """AMQ-5723: the memory of presettled messages was never freed."""
     wire = connect()
     wire.sender("topic://t")
     for _ in range(2 * CREDIT):
@@ -129,7 +129,7 @@ def test_presettled_messages_release_their_credit(connect: Make, harness: Harnes
 
 @pytest.mark.parametrize("count", [1, 7, 0x7FFFFFFF, 0x80000000, UINT_MAX - 1, UINT_MAX])
 def test_the_initial_delivery_count_can_be_any_number(connect: Make, count: int) -> None:
-    """rabbitmq-amqp1.0 #9: an initial-delivery-count other than 0 ended in a crash."""
+    """rabbitmq-amqp1.0 #9: an initial-delivery-count other than 0 caused a crash."""
     wire = connect()
     attach, flow = wire.sender(initial_delivery_count=count)
     assert attach.target is not None
@@ -167,7 +167,7 @@ def test_later_transfers_of_a_message_can_omit_the_ids(
 
 
 def test_a_disposition_covers_only_equal_outcomes(sender: AmqpWire) -> None:
-    """AMQ-5467: what lay between two accepted messages counted as accepted, too."""
+    """AMQ-5467: messages between two accepted ones counted as accepted, too."""
     sender.receive(transfers(value("a"), b"damaged", value("b"), value("c"), b"damaged"))
     found = {}
     for each in sender.all_of(Disposition):
@@ -178,11 +178,11 @@ def test_a_disposition_covers_only_equal_outcomes(sender: AmqpWire) -> None:
     assert found == {0: Accepted, 1: Rejected, 2: Accepted, 3: Accepted, 4: Rejected}
 
 
-# ---- what is refused
+# ---- refusals
 
 
 class Closed(OpenAccess):
-    """Messages go to queue://open only."""
+    """Access control that allows messages to queue://open only."""
 
     has_rights = True
 
@@ -195,7 +195,7 @@ class Closed(OpenAccess):
 
 
 def test_a_refused_attach_is_answered_with_an_attach_and_a_detach(connect: Make, harness: Harness) -> None:
-    """rabbitmq-server PR 15147: a link was refused by a detach alone, or the reason was lost."""
+    """rabbitmq-server PR 15147: a link was refused by a detach without an attach, or the reason was lost."""
     harness.access = Closed()
     harness.begin_term()
     wire = connect()
@@ -210,7 +210,7 @@ INTERNALS = re.compile(r"Traceback|\.py|Error\(|Exception| object at 0x|<class|t
 
 
 def test_a_refusal_contains_no_internals(connect: Make, sender: AmqpWire) -> None:
-    """rabbitmq-server PR 17392: a stack trace went to the client."""
+    """rabbitmq-server PR 17392: the client got a stack trace."""
     errors = [sender.send(encoded)[0].state.error for encoded in (b"\xff", value("x")[:-1], section(0x75, 7))]
     for number, found in enumerate((selector("a == 1"), selector("x LIKE 7"), selector("("))):
         errors.append(sender.receiver(handle=5 + number, filter=found)[1].error)
@@ -229,8 +229,8 @@ ADDRESSES = (None, "queue://secrets", "queue://open")
 
 
 def test_the_anonymous_relay_checks_each_message(connect: Make, harness: Harness) -> None:
-    """AMQ-5391: a message without ``to`` ended in a NullPointerException, or was accepted silently. ActiveMQ's
-    testAnonymousProducerNotAuthorized: rights were checked for the link, and not for ``to``."""
+    """AMQ-5391: a message without ``to`` caused a NullPointerException, or was accepted and dropped. ActiveMQ's
+    testAnonymousProducerNotAuthorized: rights were checked for the link, but not for ``to``."""
     harness.access = Closed()
     harness.begin_term()
     wire = connect()
@@ -244,7 +244,7 @@ def test_the_anonymous_relay_checks_each_message(connect: Make, harness: Harness
 
 
 def test_a_refused_presettled_message_detaches_the_anonymous_relay(connect: Make, harness: Harness) -> None:
-    """AMQ-5391: the client does not learn that its presettled messages are gone."""
+    """AMQ-5391: the client was not informed that its presettled messages were dropped."""
     harness.access = Closed()
     harness.begin_term()
     wire = connect()
@@ -262,7 +262,7 @@ def test_a_refused_presettled_message_detaches_the_anonymous_relay(connect: Make
     ("head", "durable"), [(b"", False), (header(), False), (header(durable=False), False), (header(durable=True), True)]
 )
 def test_a_message_is_durable_only_if_its_header_says_so(sender: AmqpWire, head: bytes, durable: bool) -> None:
-    """rabbitmq-server PR 13918, PR 10568, AMQ-5828: the default was true, or the field was lost on the way."""
+    """rabbitmq-server PR 13918, PR 10568, AMQ-5828: the default was true, or the field was lost."""
     found = sections_of(given(head + value("x"), sender)).get(0x70, [])
     assert ([*found, None][0] is True) is durable
 
@@ -276,7 +276,7 @@ def test_a_ttl_is_unsigned(sender: AmqpWire, harness: Harness) -> None:
 
 @pytest.mark.parametrize("expiry", [None, Timestamp(0)])
 def test_a_ttl_applies_without_an_expiry_time(sender: AmqpWire, harness: Harness, expiry: Timestamp | None) -> None:
-    """ARTEMIS-1090: absolute-expiry-time 0 is unset, and the ttl was ignored beside it."""
+    """ARTEMIS-1090: the ttl was ignored if absolute-expiry-time was 0, which means that it is not set."""
     properties = write_composite(schema.Properties(absolute_expiry_time=expiry))
     sender.send(header(ttl=2_000) + properties + value("short"))
     sender.send(header(ttl=0) + properties + value("long"))
@@ -286,7 +286,7 @@ def test_a_ttl_applies_without_an_expiry_time(sender: AmqpWire, harness: Harness
 
 @pytest.mark.parametrize("id", ["text", ULong(7), Uuid(bytes(range(16))), b"\0\xff", "AMQP_ULONG:7"])
 def test_a_message_id_keeps_its_type(sender: AmqpWire, id: Any) -> None:
-    """AMQ-6263, AMQ-5684: uuids, numbers and binary ids came back as texts."""
+    """AMQ-6263, AMQ-5684: uuids, numbers and binary ids became texts."""
     encoded = write_composite(schema.Properties(message_id=id, correlation_id=id)) + value("x")
     listed = sections_of(given(encoded, sender))[0x73]
     assert (listed[0], type(listed[0])) == (id, type(id))
@@ -294,7 +294,7 @@ def test_a_message_id_keeps_its_type(sender: AmqpWire, id: Any) -> None:
 
 
 def test_a_footer_keeps_its_symbols(sender: AmqpWire) -> None:
-    """AMQ-7274: the keys of a footer came back as strings."""
+    """AMQ-7274: the keys of a footer became strings."""
     found = sections_of(given(value("x") + section(0x78, {Symbol("crc"): UInt(7)}), sender))[0x78]
     assert [(type(key), key, each) for key, each in found.items()] == [(Symbol, "crc", 7)]
 

@@ -1,4 +1,4 @@
-"""Transactions and subscriptions: bugs that users reported of other brokers. Sources are in the docstrings."""
+"""Transactions and subscriptions: bugs that users reported for other brokers. Sources are in the docstrings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPIC = {"capabilities": ("topic",)}
 
 @pytest.fixture
 def wire(harness: Harness) -> Controller:
-    """A client with a control link, and a link that sends."""
+    """Return a client with a control link and a sender."""
     wire = Controller(harness)
     wire.connect()
     wire.begin()
@@ -81,7 +81,7 @@ def test_messages_accepted_in_a_transaction_leave_their_queue(wire: Controller, 
 
 
 def test_rolled_back_messages_precede_newer_ones(wire: Controller, harness: Harness) -> None:
-    """ARTEMIS-2458, -2750: after a rollback messages came out of order, and behind newer ones."""
+    """ARTEMIS-2458, -2750: after a rollback, messages were delivered out of order, and after newer ones."""
     harness.client().store(*range(3), body_kind=BodyKind.TEXT)
     wire.receiver(credit=3)
     id = wire.declare()
@@ -118,7 +118,7 @@ def test_a_durable_subscription_is_the_same_with_and_without_a_scheme(
 
 
 def test_a_refused_unsubscription_is_reported(connect: Make, harness: Harness) -> None:
-    """ARTEMIS-6184: a subscription could not be deleted, and its client had a detach without an error."""
+    """ARTEMIS-6184: a subscription could not be deleted, and the client got a detach without an error."""
     wire, other = connect(), connect()
     subscribed(wire, "topic://prices")
     other.exchange(schema.Attach(name="sub", handle=8, role=True, target=schema.Target()))
@@ -155,7 +155,7 @@ def test_a_subscription_that_is_not_durable_ends_with_its_link(
 
 def test_a_global_subscription_ends_when_it_is_unsubscribed(connect: Make, harness: Harness) -> None:
     """ARTEMIS-2973: a shared subscription without a client id was not deleted. ARTEMIS-1205: names of shared
-    subscriptions clashed."""
+    subscriptions conflicted."""
     wire = connect()
     shared = ("topic", "shared", "global")
     for handle, name in ((1, "sub|global"), (2, "other|global")):

@@ -1,4 +1,4 @@
-"""Links of AMQP clients that receive: credit, drain, windows, and the outcomes that clients give."""
+"""AMQP receivers: credit, drain, windows and outcomes."""
 
 # proves: amqp-no-outcome-is-no-acknowledgement
 
@@ -45,11 +45,11 @@ def five_messages(writer: Client) -> None:
 
 
 def received(answers: list[Any]) -> list[int]:
-    """The delivery ids in these answers."""
+    """Return the delivery ids in these answers."""
     return [each.delivery_id for each in answers if isinstance(each, Transfer)]
 
 
-def left(harness: Harness) -> list[tuple[str, int]]:
+def remaining(harness: Harness) -> list[tuple[str, int]]:
     """Return the messages that another consumer receives, each with its number of redeliveries."""
     reader = harness.client().subscribe("all", ORDERS, AckMode.CLIENT).turn()
     return [(each.body, each.redeliveries) for each in reader.session.delivered]
@@ -68,7 +68,7 @@ def test_credit_limits_sent_and_not_unsettled_deliveries(connect: Make, five_mes
     wire.receiver(credit=2)
     assert not wire.dispose(0, Accepted(), last=1)
     assert received(wire.flow(1, 2, delivery_count=2, next_incoming_id=2)) == [2, 3]
-    # The client did not count the last two yet: of its credit of 3 one is left.
+    # The client has not counted the last two yet: 1 of its credit of 3 is left.
     assert received(wire.flow(1, 3, delivery_count=2, next_incoming_id=2)) == [4]
 
 
@@ -198,7 +198,7 @@ def test_waiting_deliveries_of_a_detached_link_return_to_the_queue(
     (detach,) = wire.exchange(schema.Detach(1, True))
     assert detach.performative == schema.Detach(1, True)
     assert not wire.flow(None, None, window=9, next_incoming_id=1)
-    assert [each for each, _ in left(harness)] == ["0", "1", "2", "3", "4"]
+    assert [each for each, _ in remaining(harness)] == ["0", "1", "2", "3", "4"]
 
 
 def test_frames_respect_the_max_frame_size_of_the_client(make: Make, writer: Client) -> None:
@@ -273,7 +273,7 @@ def test_accepted_messages_are_removed(connect: Make, five_messages: None, harne
     assert (answer.role, answer.first, answer.settled, answer.state) == (False, 3, True, Accepted())
     assert not wire.dispose(3, Accepted(), settled=True)
     wire.vanish()
-    assert [body for body, _ in left(harness)] == ["2", "4"]
+    assert [body for body, _ in remaining(harness)] == ["2", "4"]
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_messages_with_other_outcomes_are_redelivered(
     wire.receiver(credit=2)
     wire.dispose(0, state)
     wire.exchange(schema.Detach(1, True))
-    assert left(harness)[0] == ("0", count)
+    assert remaining(harness)[0] == ("0", count)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_rejected_messages_become_dead_letters(
     (answer,) = wire.dispose(0, state, settled=False)
     assert answer.settled
     assert harness.client().subscribe("d", DLQ, AckMode.CLIENT).turn().bodies == ["0"]
-    assert [body for body, _ in left(harness)] == ["1", "2", "3", "4"]
+    assert [body for body, _ in remaining(harness)] == ["1", "2", "3", "4"]
 
 
 def test_the_default_outcome_applies_without_another_one(connect: Make, five_messages: None, harness: Harness) -> None:
@@ -315,7 +315,7 @@ def test_the_default_outcome_applies_without_another_one(connect: Make, five_mes
     wire.receiver(credit=1, default_outcome=Modified(delivery_failed=True))
     wire.dispose(0, None)
     wire.vanish()
-    assert left(harness)[0] == ("0", 1)
+    assert remaining(harness)[0] == ("0", 1)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_one_disposition_can_cover_several_links(connect: Make, five_messages: N
     answers = wire.dispose(0, Accepted(), last=UINT_MAX // 4, settled=False)
     assert sorted(id for each in answers for id in range(each.first, each.last + 1)) == [0, 1, 2]
     wire.vanish()
-    assert [body for body, _ in left(harness)] == ["3", "4"]
+    assert [body for body, _ in remaining(harness)] == ["3", "4"]
 
 
 @pytest.mark.parametrize("is_settled", [False, True])
@@ -392,7 +392,7 @@ def test_a_range_with_many_gaps_takes_several_turns(
     settled = [each.first for each in replies if isinstance(each, schema.Disposition)]
     assert settled == ([] if is_settled else list(range(0, count, 2)))
     assert schema.Detach(1, True) in replies
-    assert not left(harness)
+    assert not remaining(harness)
 
 
 def test_dispositions_without_an_outcome_or_a_delivery_are_ignored(connect: Make, five_messages: None) -> None:
@@ -411,8 +411,8 @@ def test_unsettled_messages_return_to_the_queue(connect: Make, five_messages: No
     wire.receiver(credit=4)
     wire.dispose(1, Accepted())
     wire.exchange(schema.End())
-    # 0 was before the last that it settled, so its application saw it.
-    assert left(harness) == [("0", 1), ("2", 0), ("3", 0), ("4", 0)]
+    # The client has settled a delivery after 0, so its application has seen 0.
+    assert remaining(harness) == [("0", 1), ("2", 0), ("3", 0), ("4", 0)]
 
 
 def test_presettled_deliveries_are_removed_when_they_are_written(
@@ -422,7 +422,7 @@ def test_presettled_deliveries_are_removed_when_they_are_written(
     (_, *transfers) = wire.receiver(credit=3, mode=1)
     assert [each.settled for each in transfers] == [True] * 3
     wire.vanish()
-    assert [body for body, _ in left(harness)] == ["3", "4"]
+    assert [body for body, _ in remaining(harness)] == ["3", "4"]
 
 
 @pytest.mark.parametrize("end", [schema.Detach(1, True), schema.End(), schema.Close()])
@@ -435,7 +435,7 @@ def test_presettled_deliveries_stay_removed_after_any_end(
     flow = Flow(incoming_window=99, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=50)
     assert len(wire.exchange(flow)) == 50
     wire.exchange(end)
-    assert [body for body, _ in left(harness)] == [str(each) for each in range(50, 60)]
+    assert [body for body, _ in remaining(harness)] == [str(each) for each in range(50, 60)]
 
 
 @pytest.mark.parametrize("end", [schema.Detach(1, True), schema.End(), schema.Close(), None])
@@ -449,7 +449,7 @@ def test_presettled_deliveries_that_wait_for_the_window_return_to_the_queue(
         wire.vanish()
     else:
         wire.exchange(end)
-    assert [body for body, _ in left(harness)] == ["2", "3", "4"]
+    assert [body for body, _ in remaining(harness)] == ["2", "3", "4"]
 
 
 def test_presettled_deliveries_are_settled_after_the_window_opens(
@@ -460,7 +460,7 @@ def test_presettled_deliveries_are_settled_after_the_window_opens(
     wire.flow(1, 5, window=2)
     assert received(wire.flow(None, None, window=2, next_incoming_id=2)) == [2, 3]
     wire.vanish()
-    assert [body for body, _ in left(harness)] == ["4"]
+    assert [body for body, _ in remaining(harness)] == ["4"]
 
 
 def test_a_presettled_delivery_is_settled_by_its_last_frame(make: Make, writer: Client, harness: Harness) -> None:
@@ -471,7 +471,7 @@ def test_a_presettled_delivery_is_settled_by_its_last_frame(make: Make, writer: 
     wire.receiver(mode=1)
     assert len(wire.flow(1, 1, window=2)) == 2
     wire.exchange(schema.Detach(1, True))
-    assert [body for body, _ in left(harness)] == ["x" * 2_000]
+    assert [body for body, _ in remaining(harness)] == ["x" * 2_000]
 
 
 def test_presettled_deliveries_that_wait_are_limited(connect: Make, five_messages: None, harness: Harness) -> None:
@@ -548,7 +548,7 @@ def test_a_browser_removes_no_messages(connect: Make, five_messages: None, write
     (flow,) = wire.flow(1, 5, delivery_count=11, next_incoming_id=5, drain=True)
     assert (flow.drain, flow.delivery_count) == (True, 16)
     wire.exchange(schema.Detach(1, True))
-    assert left(harness) == [*((str(each), 0) for each in range(5)), ("later", 0)]
+    assert remaining(harness) == [*((str(each), 0) for each in range(5)), ("later", 0)]
 
 
 def test_a_browser_of_a_topic_is_a_consumer(connect: Make) -> None:
@@ -556,7 +556,7 @@ def test_a_browser_of_a_topic_is_a_consumer(connect: Make) -> None:
     assert attach.source.distribution_mode is None
 
 
-# ---- what is refused
+# ---- refusals
 
 
 @pytest.mark.parametrize(

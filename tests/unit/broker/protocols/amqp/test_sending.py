@@ -1,4 +1,4 @@
-"""Links of AMQP clients that send: credit, transfers, and the outcomes of messages."""
+"""AMQP senders: credit, transfers, and outcomes of messages."""
 
 # proves: amqp-accepts-after-the-store, amqp-detach-waits-for-outcomes
 
@@ -172,7 +172,7 @@ def test_a_message_without_credit_ends_the_link(connect: Make) -> None:
     wire.receive(frame_of(0, write_composite(attach)) + frame_of(0, write_composite(early) + value("x")))
     (detach,) = wire.all_of(schema.Detach)
     assert (detach.closed, detach.error.condition) == (True, TRANSFER_LIMIT)
-    assert not wire.send(value("y"))  # on its way still
+    assert not wire.send(value("y"))  # the client may have sent it before it got the detach
     wire.exchange(schema.Detach(0, True))
     assert len(wire.sender()) == 2
 
@@ -197,7 +197,7 @@ def test_a_message_that_is_too_long_ends_the_link(harness: Harness, sender: Amqp
         (value("x") + b"\0", DECODE_ERROR),
         (value("x") + value("y"), DECODE_ERROR),
         (section(0x79, "x"), DECODE_ERROR),
-        (b"\0\x53\x77\xa1\1\xff", None),  # a body is not read
+        (b"\0\x53\x77\xa1\1\xff", None),  # a body is not decoded
         (b"\0\x53\x75\xa1\1x", DECODE_ERROR),
         (b"\0\x53\x76\xa1\1x", DECODE_ERROR),
         (section(0x74, {1: 2}) + value("x"), DECODE_ERROR),
@@ -256,7 +256,7 @@ def test_an_unsupported_sender_is_refused(connect: Make, fields: dict[str, Any],
 
 
 class Closed(OpenAccess):
-    """Messages go to queues only."""
+    """Access control that allows no messages while ``is_closed``."""
 
     has_rights = True
 
@@ -311,7 +311,7 @@ def test_a_refused_presettled_message_detaches_its_link_once(connect: Make, harn
     (detach,) = [each.performative for each in wire.exchange(*transfers, payload=encoded)]
     assert isinstance(detach, schema.Detach)
     assert (detach.closed, detach.error.condition, detach.error.description) == (True, UNAUTHORIZED, "not for you")
-    assert not wire.send(encoded, settled=True)  # on its way still
+    assert not wire.send(encoded, settled=True)  # the client may have sent it before it got the detach
     assert not wire.exchange(schema.Detach(0, True))
     access.is_closed = False
     wire.sender()

@@ -50,16 +50,16 @@ def look_up(wire: AmqpWire, name: str = "sub", *, handle: int = 8, capabilities:
 
 
 def received(wire: AmqpWire) -> list[Any]:
-    """Return the messages that the link with handle 1 can have now."""
+    """Return the messages that the link with handle 1 receives now."""
     return bodies(wire.exchange(ALL))
 
 
 def durables(harness: Harness) -> list[tuple[str | None, str | None]]:
-    """Client id and name of the subscriptions in the store."""
+    """Return client id and name of each durable subscription in the store."""
     return sorted((each.client_id, each.subscription_name) for each in harness.store.owners() if each.client_id)
 
 
-# ---- durable ones
+# ---- durable subscriptions
 
 
 @pytest.mark.parametrize(("durability", "pieces"), [(1, Pieces.WHOLE), (2, Pieces.BYTES)])
@@ -187,7 +187,7 @@ def test_a_subscription_without_a_name_is_refused(connect: Make) -> None:
         assert detach.error.condition == INVALID_FIELD
 
 
-# ---- whose they are
+# ---- owners
 
 
 def test_connections_of_one_container_can_have_durable_subscriptions(connect: Make, harness: Harness) -> None:
@@ -206,7 +206,7 @@ def test_a_newer_connection_of_a_container_steals_a_durable_subscription(connect
     durable(new)
     (detach,) = old.all_of(Detach)
     assert (detach.handle, detach.closed, detach.error.condition) == (1, True, LINK_STOLEN)
-    assert not old.exchange(Detach(1, True)), "the client confirms it, and nothing ends"
+    assert not old.exchange(Detach(1, True)), "this detach answers that of the broker, and ends nothing"
     assert received(new) == ["a"]
     assert not old.is_closed
 
@@ -256,7 +256,7 @@ def test_a_refused_attach_has_a_reason_even_after_a_detach(connect: Make) -> Non
     assert detach.error.condition == INVALID_FIELD
 
 
-# ---- shared ones
+# ---- shared subscriptions
 
 
 @pytest.mark.parametrize("durability", [0, 2])
@@ -264,7 +264,7 @@ def test_a_refused_attach_has_a_reason_even_after_a_detach(connect: Make) -> Non
 def test_consumers_of_a_shared_subscription_share_its_messages(
     connect: Make, harness: Harness, durability: int, is_global: bool
 ) -> None:
-    # The names that Qpid JMS gives the links of one connection.
+    # Link names of Qpid JMS for two consumers of one connection.
     first, second = ("sub|global-volatile1", "sub|global-volatile2") if is_global else ("sub|volatile1", "sub|2")
     wire = connect()
     (attach,) = shared(wire, first, is_global=is_global, durable=durability)
@@ -285,7 +285,7 @@ def test_a_shared_durable_subscription_collects_messages_until_its_last_consumer
     shared(wire, durable=2)
     shared(wire, "sub|2", handle=2, durable=2)
     (detach,) = wire.exchange(Detach(2, True))
-    assert detach.performative == Detach(2, True), "the other one has it still"
+    assert detach.performative == Detach(2, True), "the other consumer keeps the subscription"
     wire.exchange(Detach(1, False))
     publish(harness, "a")
     shared(wire, durable=2)
@@ -378,7 +378,7 @@ def test_no_local_is_refused_for_a_shared_subscription(connect: Make) -> None:
     assert detach.error.condition == INVALID_FIELD
 
 
-# ---- without a source
+# ---- links without a source
 
 
 def test_a_link_without_a_source_looks_up_a_durable_subscription(connect: Make) -> None:
@@ -391,7 +391,7 @@ def test_a_link_without_a_source_looks_up_a_durable_subscription(connect: Make) 
     assert source.filter == {**selector("n = 1"), **NO_LOCAL}
     (detach,) = wire.exchange(Detach(8, False))
     assert detach.performative == Detach(8, False)
-    assert len(look_up(wire)) == 1, "it is there still"
+    assert len(look_up(wire)) == 1, "the subscription still exists"
 
 
 @pytest.mark.parametrize("kind", ["plain", "shared", "global"])

@@ -63,28 +63,30 @@ SENDER, RECEIVER = 0, 1
 
 
 class Controller(AmqpWire):
-    """A client with a control link, in the words of the specification."""
+    """An AMQP client with methods for transactions."""
 
     def control(self, *, handle: int = CONTROL, channel: int = 0, **source: Any) -> list[Any]:
         return self.sender(
             handle=handle, channel=channel, target=schema.Coordinator(("amqp:local-transactions",)), **source
         )
 
-    def ask(self, request: schema.Composite, *, handle: int = CONTROL, channel: int = 0, **fields: Any) -> list[Any]:
+    def request(
+        self, request: schema.Composite, *, handle: int = CONTROL, channel: int = 0, **fields: Any
+    ) -> list[Any]:
         """Send a request to the coordinator; return the replies."""
         return self.send(b"\0\x53\x77" + write_composite(request), handle=handle, channel=channel, **fields)
 
     def declare(self, *, handle: int = CONTROL, channel: int = 0) -> bytes:
-        """Return the id of a new transaction."""
-        *_, answer = self.ask(Declare(), handle=handle, channel=channel)
+        """Declare a transaction; return its id."""
+        *_, answer = self.request(Declare(), handle=handle, channel=channel)
         assert (answer.role, answer.settled, type(answer.state)) == (True, True, Declared)
         found: bytes = answer.state.txn_id
         return found
 
     def discharge(self, id: bytes, *, fail: bool = False, **fields: Any) -> Any:
-        """Return the outcome of the discharge."""
+        """Discharge a transaction; return the outcome."""
         sent = self.next_delivery_id
-        answers = self.ask(Discharge(id, fail), **fields)
+        answers = self.request(Discharge(id, fail), **fields)
         (outcome,) = [each.state for each in answers if isinstance(each, Disposition) and each.first == sent]
         return outcome
 
@@ -115,7 +117,7 @@ def connect(harness: Harness) -> Make:
 
 @pytest.fixture
 def wire(connect: Make) -> Any:
-    """A client with a control link, and a link that sends."""
+    """Return a client with a control link and a sender."""
     wire = connect()
     wire.sender()
     return wire
@@ -128,7 +130,7 @@ def five_messages(harness: Harness) -> None:
 
 
 def stored(harness: Harness, *, destination: Any = ORDERS) -> list[tuple[str, int]]:
-    """Return the messages that another consumer receives now, each with its number of redeliveries, and leave them."""
+    """Return the messages that another consumer would receive now, each with its number of redeliveries."""
     reader = harness.client().subscribe("all", destination, AckMode.CLIENT).turn()
     found = [(each.body, each.redeliveries) for each in reader.session.delivered]
     reader.unsubscribe("all", seen=0).turn()
@@ -140,7 +142,7 @@ def texts(harness: Harness) -> list[str]:
 
 
 def conditions(answers: list[Any]) -> list[str]:
-    """The conditions of the errors in these answers, also of those in outcomes."""
+    """Return the conditions of the errors in these answers, including errors in outcomes."""
     found = []
     for each in answers:
         state = getattr(each, "state", each)
@@ -191,7 +193,7 @@ def test_requests_can_be_pipelined(harness: Harness, connect: Make, pieces: Piec
 
 
 @pytest.mark.parametrize(
-    ("request_", "condition"),
+    ("command", "condition"),
     [
         (Declare(b"global"), NOT_IMPLEMENTED),
         (Discharge(b"\0" * 8), UNKNOWN_TRANSACTION),
@@ -200,9 +202,9 @@ def test_requests_can_be_pipelined(harness: Harness, connect: Make, pieces: Piec
     ],
 )
 def test_a_refused_request_does_not_detach_the_link(
-    wire: Controller, request_: schema.Composite, condition: str
+    wire: Controller, command: schema.Composite, condition: str
 ) -> None:
-    (answer,) = wire.ask(request_)
+    (answer,) = wire.request(command)
     assert (answer.role, answer.settled) == (True, True)
     assert answer.state.error.condition == condition
     wire.commit(wire.declare())
@@ -229,14 +231,14 @@ def test_the_length_of_a_request_is_limited(wire: Controller) -> None:
 
 
 def test_a_settled_declare_detaches_the_link(wire: Controller) -> None:
-    (detach,) = wire.ask(Declare(), settled=True)
+    (detach,) = wire.request(Declare(), settled=True)
     assert detach.error.condition == NOT_ALLOWED
 
 
 def test_a_settled_discharge_has_no_answer(harness: Harness, wire: Controller) -> None:
     id = wire.declare()
     wire.send_in(id, value("a"))
-    assert not wire.ask(Discharge(id), settled=True)
+    assert not wire.request(Discharge(id), settled=True)
     assert texts(harness) == ["a"]
 
 
@@ -258,7 +260,7 @@ def test_a_refused_discharge_without_a_possible_outcome_detaches_the_link(harnes
     wire.sender()
     id = wire.declare()
     wire.send_in(id, value("a") + b"trailing")
-    (detach,) = wire.ask(Discharge(id), settled=settled)
+    (detach,) = wire.request(Discharge(id), settled=settled)
     assert (detach.handle, detach.closed, detach.error.condition) == (CONTROL, True, ROLLED_BACK)
 
 
@@ -391,7 +393,7 @@ def test_open_transactions_are_limited(make_harness: Callable[..., Harness]) -> 
     wire.begin()
     wire.control()
     first, _ = wire.declare(), wire.declare()
-    assert conditions(wire.ask(Declare())) == [RESOURCE_LIMIT]
+    assert conditions(wire.request(Declare())) == [RESOURCE_LIMIT]
     wire.roll_back(first)
     wire.declare()
 
@@ -500,7 +502,7 @@ def test_a_commit_settles_unsettled_deliveries(wire: Controller, five_messages: 
     wire.receiver(credit=2)
     id = wire.declare()
     wire.retire(id, 0, Accepted(), last=1, settled=False)
-    *settled, answer = wire.ask(Discharge(id))
+    *settled, answer = wire.request(Discharge(id))
     assert settled == [Disposition(role=False, first=0, last=1, settled=True, state=Accepted())]
     assert answer.state == Accepted()
 
@@ -593,7 +595,7 @@ def test_a_delivery_that_the_broker_no_longer_has_fails_the_commit(
     wire.receiver(credit=1)
     id = wire.declare()
     (subscription,) = wire.client.subscriptions.values()
-    subscription.take_one(1)  # by the operator, for example
+    subscription.take_one(1)  # as an operator can do
     wire.retire(id, 0, Accepted())
     wire.send_in(id, value("a"))
     assert wire.discharge(id).error.condition == ROLLED_BACK
@@ -682,12 +684,12 @@ def test_outcomes_in_a_transaction_are_kept_short_and_counted(harness: Harness, 
         assert answer.state.outcome == Rejected(schema.Error("app:bad", ("why" * 1_000)[:500]))
     counted = wire.holder.by_kind[Kind.STATE] - before
     assert 400 * 2_000 < counted < 400 * 4_000
-    wire.ask(Discharge(id))
+    wire.request(Discharge(id))
     id = wire.declare()
     harness.client().store("a")
     wire.flow(RECEIVER, 1, delivery_count=seen, next_incoming_id=seen)
     wire.retire(id, 400, Released())
-    assert wire.holder.by_kind[Kind.STATE] - before <= counted  # the memory of the first one is used again
+    assert wire.holder.by_kind[Kind.STATE] - before <= counted  # it uses the memory of the first transaction
 
 
 @pytest.mark.parametrize("found", [[[1]], [None], [{}], [Decimal(bytes(4))], [Described(ULong(1), 1)]])
@@ -702,13 +704,13 @@ def test_annotations_of_an_outcome_are_not_repeated(harness: Harness, wire: Cont
     state = b"\0\x53\x34" + encode_list([encode(id), annotations])
     wire.receive(frame_of(0, b"\0\x53\x15" + encode_list([b"\x41", encode(UInt(1)), encode(UInt(1)), b"\x42", state])))
     assert wire.all_of(Disposition)[-1].state == TransactionalState(id, Modified())
-    assert Accepted() in [each.state for each in wire.ask(Discharge(id))]
+    assert Accepted() in [each.state for each in wire.request(Discharge(id))]
 
 
 def _with_an_array(items: list[Any]) -> bytes:
-    """Return an outcome whose annotations have an array that this broker reads and does not write."""
+    """Return an outcome whose annotations have an array that this broker can decode, but not encode."""
     (item,) = items
-    encoded = encode(item)  # a constructor, and what follows it
+    encoded = encode(item)  # constructor and value
     array = b"\xe0" + bytes((1 + len(encoded), 1)) + encoded
     return b"\0\x53\x27" + encode_list([b"\x42", b"\x42", b"\xc1" + bytes((4 + len(array), 2)) + b"\xa3\x01k" + array])
 
@@ -721,7 +723,7 @@ def test_a_rollback_of_many_unsettled_deliveries_is_fast(harness: Harness, wire:
     while seen < 2_000:
         seen += len(wire.flow(RECEIVER, 1_000, delivery_count=seen, next_incoming_id=seen))
     id = wire.declare()
-    for first in range(0, 2_000, 2):  # each one is a run of its own
+    for first in range(0, 2_000, 2):  # each delivery is a separate run
         wire.retire(id, first, Released(), settled=False)
     before = time.process_time()
     wire.roll_back(id)
@@ -737,7 +739,7 @@ def test_acquisition_in_a_transaction_is_refused(wire: Controller) -> None:
     assert (detach.handle, detach.error.condition) == (RECEIVER, NOT_IMPLEMENTED)
 
 
-# ---- the end of links, sessions, connections
+# ---- ends of links, sessions and connections
 
 
 @pytest.mark.parametrize("closed", [True, False])
