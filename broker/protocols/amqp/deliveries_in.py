@@ -83,9 +83,9 @@ class DeliveriesIn:
                 raise AmqpError(
                     MESSAGE_SIZE, text if link.is_control else f"{text}, wireFormat.maxFrameSize", Scope.LINK
                 )
-            most = connection.message_bytes_max
-            if connection.partial_bytes > most:
-                text = f"incomplete messages of this connection have more than {most} bytes"
+            limit = connection.message_bytes_max
+            if connection.partial_bytes > limit:
+                text = f"incomplete messages of this connection have more than {limit} bytes"
                 raise AmqpError(RESOURCE_LIMIT, text, Scope.LINK)
             if transfer.more or delivery.content is not None:
                 delivery.content = delivery.content or BytesIO()
@@ -115,7 +115,7 @@ class DeliveriesIn:
         except AmqpError as error:
             if transaction is not None:  # prove: amqp-refused-send-fails-the-commit "is not None" -> "is self"
                 commands.append(transaction.failure(error.text))
-            # The link stays attached: the outcome reports the error, except for a presettled message.
+            # The outcome reports the error, and the link stays attached. A presettled message has no outcome.
             if delivery.is_settled:
                 raise AmqpError(error.condition, error.text, Scope.LINK) from None
             self.answer(link, delivery.delivery_id, _rejected(Error(error.condition, error.text), transaction))

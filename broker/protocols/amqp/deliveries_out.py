@@ -315,7 +315,7 @@ class DeliveriesOut:
             if link is not None:  # otherwise its link has ended meanwhile
                 tag = link.unsettled[id]
                 run = latest.get(link)
-                # The tags of a run have no gaps: the engine may have a delivery in the gap that is in a transaction.
+                # The tags of a run have no gaps: a delivery in a gap may belong to a transaction in the engine.
                 if run is not None and run.last + 1 == tag:  # prove: amqp-runs-have-no-gaps " and run.last + 1 == tag"
                     run.last = tag
                     run.ids.append(id)

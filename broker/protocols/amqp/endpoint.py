@@ -51,7 +51,7 @@ class Connected(Protocol):
         """Return whether a frame of a waiting delivery may be written in this turn, and count it."""
 
     def defer(self, channel: int, step: Callable[[list[Command]], None]) -> None:
-        """Call a function with the rest of the current frame's work before the next frame is handled."""
+        """Call a function, which continues the current frame, before the next frame is handled."""
 
     def call_next_turn(self, step: Callable[[], None]) -> None:
         """Call a function in the next turn in which the output has room."""

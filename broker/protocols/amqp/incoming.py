@@ -166,11 +166,11 @@ class Incoming:
                 raise DecodeError(f"the annotation {key} is not a string")
             self._put(_SCHEDULED_CRON, str(value))
         elif key in _REPEATED:
-            name, most = _REPEATED[key]
+            name, limit = _REPEATED[key]
             count = _number(key, value)
-            if not 0 < count <= most:
+            if not 0 < count <= limit:
                 return
-            if most == _INT_MAX:
+            if limit == _INT_MAX:
                 self.properties[name] = count
             else:
                 self.properties[name] = Long(count)

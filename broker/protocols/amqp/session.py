@@ -220,7 +220,7 @@ class AmqpSession(AmqpOutput):
         return commands
 
     def _parse(self, commands: list[Command]) -> bool:
-        """Handle headers and frames; return whether complete ones are left for the next turn."""
+        """Handle headers and frames. Return True if the rest must wait for the next turn."""
         taken = scanned = 0
         self._is_blocked = False
         for _ in range(FRAMES_MAX):
