@@ -66,8 +66,8 @@ class LinkEnds:
         self._control_links = control_links
 
     def refuse(self, attach: schema.Attach, own_handle: int, error: Error | None) -> None:
-        """Refuse an attach: write an attach without this side's terminus, then a detach with ``error``. None: the answer
-        to the client's detach has the error."""
+        """Refuse an attach: write an attach without this side's terminus, then a detach with ``error``. None: the
+        answer to the client's detach has the error."""
         self._endpoint.write(refusal_of(attach, own_handle))
         if error is not None:
             self._detach_now(attach.handle, own_handle, error)

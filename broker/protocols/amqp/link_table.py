@@ -46,7 +46,7 @@ class LinkTable:
             raise AmqpError(HANDLE_IN_USE, f"the handle {handle} is attached already", Scope.SESSION)
 
     def check_detached(self, handle: int) -> None:
-        """Raise AmqpError unless this side has detached this handle and the client has not, so frames may still come."""
+        """Raise AmqpError unless this side has detached this handle and the client has not: frames may still come."""
         if not _has(self._detached, handle):
             raise AmqpError(UNATTACHED_HANDLE, f"the handle {handle} is not attached", Scope.SESSION)
 

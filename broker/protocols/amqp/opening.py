@@ -20,7 +20,7 @@ from tandemmq.broker.protocols.amqp.types import Symbol, UInt
 CHANNEL_MAX: Final = 1_023
 # Shortest idle-time-out that a client may request.
 IDLE_MS_MIN: Final = 200
-# Limit of the brokers that an open names.
+# Limit of the brokers in an open.
 BROKERS_MAX: Final = 100
 ANONYMOUS_RELAY: Final = Symbol("ANONYMOUS-RELAY")
 SHARED_SUBS: Final = Symbol("SHARED-SUBS")
@@ -86,7 +86,7 @@ def connect_of(
 
 
 def answer_to(connect: Connect, limits: AmqpLimits, frame_bytes_max: int) -> schema.Open:
-    """Return the broker's open for an accepted client. It lists all brokers if it fits into a frame of
+    """Return the broker's open for an accepted client. It lists all brokers if the list fits into a frame of
     ``frame_bytes_max``."""
     capabilities: tuple[Symbol, ...] = (ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS)
     if connect.client_id is not None:
