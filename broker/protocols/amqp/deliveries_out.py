@@ -71,8 +71,8 @@ class DeliveriesOut:
         if flow.link_credit is not None:
             # The client's delivery-count may be lower than the broker's, because deliveries are on their way, but not
             # higher. It may include the first waiting delivery, if the client has some of its frames.
-            behind = max(_signed(link.delivery_count + link.waiting - (flow.delivery_count or 0)), 0)
-            link.remaining = flow.link_credit - behind
+            in_flight = max(_signed(link.delivery_count + link.waiting - (flow.delivery_count or 0)), 0)
+            link.remaining = flow.link_credit - in_flight
         link.is_draining = flow.drain
         link.is_drained = False
         if flow.drain and (link.remaining <= 0 or self._room(link) <= 0):

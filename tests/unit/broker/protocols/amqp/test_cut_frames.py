@@ -87,7 +87,7 @@ def check_nothing_is_left(harness: Harness, wire: AmqpWire) -> None:
 
 
 @pytest.fixture
-def whole(make: Make) -> bytes:
+def expected(make: Make) -> bytes:
     """Return the broker's answers to the conversation, with a turn after each frame."""
     wire = make()
     answers = answers_to(wire, *CONVERSATION)
@@ -97,21 +97,23 @@ def whole(make: Make) -> bytes:
     return answers
 
 
-def test_a_conversation_can_arrive_in_any_pieces_and_with_trailing_bytes(make: Make, whole: bytes) -> None:
-    assert answers_to(make(), *(WHOLE[at : at + 1] for at in range(len(WHOLE)))) == whole
-    assert answers_to(make(), *CONVERSATION[:-1], CONVERSATION[-1] + TRAILING) == whole
+def test_a_conversation_can_arrive_in_any_pieces_and_with_trailing_bytes(make: Make, expected: bytes) -> None:
+    assert answers_to(make(), *(WHOLE[at : at + 1] for at in range(len(WHOLE)))) == expected
+    assert answers_to(make(), *CONVERSATION[:-1], CONVERSATION[-1] + TRAILING) == expected
     # Each piece is the end of one frame and the beginning of the next.
     for size in range(1, FRAME_HEAD_BYTES):
         ends = [each[size:] + after[:size] for each, after in pairwise(CONVERSATION)]
-        assert answers_to(make(), CONVERSATION[0][:size], *ends, CONVERSATION[-1][size:]) == whole
+        assert answers_to(make(), CONVERSATION[0][:size], *ends, CONVERSATION[-1][size:]) == expected
 
 
 @pytest.mark.parametrize("number", range(len(CONVERSATION)))
-def test_each_frame_can_arrive_in_two_pieces(make_harness: Callable[..., Harness], whole: bytes, number: int) -> None:
+def test_each_frame_can_arrive_in_two_pieces(
+    make_harness: Callable[..., Harness], expected: bytes, number: int
+) -> None:
     frame = CONVERSATION[number]
     for at in range(1, len(frame)):
         pieces = *CONVERSATION[:number], frame[:at], frame[at:], *CONVERSATION[number + 1 :]
-        assert answers_to(AmqpWire(make_harness()), *pieces) == whole
+        assert answers_to(AmqpWire(make_harness()), *pieces) == expected
 
 
 def test_a_connection_can_be_lost_after_any_byte(make_harness: Callable[..., Harness]) -> None:

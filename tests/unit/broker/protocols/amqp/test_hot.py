@@ -170,24 +170,28 @@ def test_the_payload_begins_after_the_transfer() -> None:
 def test_a_section_is_read_at_its_offset() -> None:
     for form in (*headers(), *properties()):
         encoded = write_composite(form)
-        data = b"before" + encoded + b"behind"
+        data = b"before" + encoded + b"after"
         found = read_section(encoded[2], data, 9, 6 + len(encoded))
         assert found == composed(Described(ULong(encoded[2]), Reader(encoded[3:]).value()))
 
 
-@pytest.mark.parametrize("behind", [b"\0\x53\x73\x45", b"\0\x53\x77\x40", b"\0\x53\x71\xc1\1\0", b"", b"\0\xa3\1x\x40"])
-def test_a_header_with_the_present_values_is_recognized(behind: bytes) -> None:
+@pytest.mark.parametrize(
+    "following", [b"\0\x53\x73\x45", b"\0\x53\x77\x40", b"\0\x53\x71\xc1\1\0", b"", b"\0\xa3\1x\x40"]
+)
+def test_a_header_with_the_present_values_is_recognized(following: bytes) -> None:
     plain = (0x72, 0x73, 0x77)
     for form in (None, *headers()):
         known = form or Header()
         priority = 4 if known.priority is None else min(known.priority, 9)
         encoded = b"" if form is None else write_composite(form)
-        is_true = known.ttl is None and not known.delivery_count and behind[1:2] == b"\x53" and behind[2] in plain
+        is_current = (
+            known.ttl is None and not known.delivery_count and following[1:2] == b"\x53" and following[2] in plain
+        )
         is_usual = form != Header()  # an empty list is not recognized, but read by the table
         durable = known.durable is True
-        assert hot.has_header(encoded + behind, durable, priority) is (is_true and is_usual)
-        assert not hot.has_header(encoded + behind, not durable, priority)
-        assert not hot.has_header(encoded + behind, durable, priority + 1)
+        assert hot.has_header(encoded + following, durable, priority) is (is_current and is_usual)
+        assert not hot.has_header(encoded + following, not durable, priority)
+        assert not hot.has_header(encoded + following, durable, priority + 1)
 
 
 def test_a_damaged_header_is_not_recognized() -> None:

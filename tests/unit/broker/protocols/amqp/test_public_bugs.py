@@ -1,4 +1,4 @@
-"""Bugs that users reported for other brokers and clients, and the tests that this broker does not have them."""
+"""Bugs that users reported for other brokers and clients, and tests that show that this broker does not have them."""
 
 from __future__ import annotations
 
