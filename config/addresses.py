@@ -91,7 +91,7 @@ class ConnectorOptions:
     publish_dollar_topics: bool = False  # MQTT: clients may send to topics that begin with "$"
     max_amqp_frame_size: int = 128 << 10  # AMQP: of a frame; max_frame_size limits a message
     idle_timeout: int = 30_000  # AMQP: the longest silence; 0: no limit
-    allow_non_sasl_connections: bool = True  # AMQP: an anonymous client may leave out SASL
+    allow_non_sasl_connections: bool = True  # AMQP: an anonymous client may connect without SASL
     client_auth: str | None = None  # of TLS; None: as in [tls], here and below
     minimum_version: str | None = None
     certificate: str | None = None

@@ -1,7 +1,7 @@
-"""Messages that hold a whole encoded message of AMQP, and their form for clients of other protocols. Pure.
+"""Messages that contain an encoded AMQP message, and their form for clients of other protocols. Pure.
 
-ActiveMQ's transformer ``native`` stores messages of AMQP so: a BytesMessage with the property JMS_AMQP_NATIVE. The
-decoder is imported with the first such message.
+ActiveMQ's transformer ``native`` stores AMQP messages in this way: as a BytesMessage with the property JMS_AMQP_NATIVE.
+The decoder is imported with the first such message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BYTES: Final = BodyKind.BYTES
 
 
 def is_encoded(message: Message) -> bool:
-    """Return whether the body of a message is a whole encoded message of AMQP."""
+    """Return whether the body of a message is an encoded AMQP message."""
     if message.body_kind is not _BYTES or not message.may_have_properties:
         return False
     if isinstance(message, OpenedMessage):
@@ -28,10 +28,9 @@ def is_encoded(message: Message) -> bool:
 
 
 def decoded(message: Message, *, is_quick: bool) -> Message | None:
-    """Return the form of a message that ``is_encoded``, as ActiveMQ's transformer ``jms`` makes it: with the same
-    header, and the body that JMS has for it. A message whose body has none, or
-    that is damaged or compressed, is returned as it is. With
-    ``is_quick``, None is returned for one that takes more than a millisecond or two."""
+    """Return an encoded message as ActiveMQ's transformer ``jms`` makes it: with the same header, and a JMS body. A
+    message that is damaged or compressed, or whose body has no JMS form, is returned unchanged. With ``is_quick``,
+    None is returned for a message that takes more than a millisecond or two."""
     from tandemmq.broker.protocols.amqp.decoded import decode
 
     return decode(message, is_quick=is_quick)

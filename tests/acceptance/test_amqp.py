@@ -1,4 +1,4 @@
-"""AMQP 1.0 with brokers in processes of their own: bytes over a failover, a standby's port, certificates and rights."""
+"""AMQP 1.0 with brokers in separate processes: messages after a failover, a standby's port, certificates and rights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of examples/clients that speak AMQP across a real failover: the master is killed while they run."""
+"""AMQP programs of examples/clients: the master is killed while they run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BEFORE_THE_KILL = 50
 SECONDS_MAX = 60.0
 
 
-# Each returns the command, and whether its addresses have schemes.
+# Each function returns the command of a program, and whether its addresses have schemes.
 
 
 def node() -> tuple[list[str], bool]:
@@ -46,7 +46,7 @@ def java() -> tuple[list[str], bool]:
 
 
 @pytest.mark.parametrize(
-    ("needed", "program", "connector", "is_told"),
+    ("needed", "program", "connector", "has_list"),
     [
         ("npm", node, "amqp", False),
         ("mvn", java, "amqp", False),
@@ -59,22 +59,23 @@ def test_an_example_loses_nothing_when_the_master_dies(
     needed: str,
     program: Callable[[], tuple[list[str], bool]],
     connector: str,
-    is_told: bool,
+    has_list: bool,
     tmp_path: Path,
     require_service: Callable[[object, str], None],
 ) -> None:
-    """``is_told``: the program has the address of one broker, and that broker names both."""
+    """``has_list``: the program has the address of one broker, and that broker lists both in its open."""
     require_service(which(needed), f"{needed} is not installed")
     command, has_schemes = program()
     scheme = {"amqp": "amqp://", "ws": "amqpws://"}[connector] if has_schemes else ""
     ports = [free_port(), free_port()]
-    told = ("--set", f"broker.failover_uris={','.join(f'amqp://127.0.0.1:{port}' for port in ports)}")
+    uris = ",".join(f"amqp://127.0.0.1:{port}" for port in ports)
+    options = ("--set", f"broker.failover_uris={uris}") if has_list else ()
     brokers = [
-        BrokerProcess(tmp_path / "data", name, f"--{connector}", f"127.0.0.1:{port}", *(told if is_told else ()))
+        BrokerProcess(tmp_path / "data", name, f"--{connector}", f"127.0.0.1:{port}", *options)
         for name, port in zip("ab", ports, strict=True)
     ]
     with serving(*brokers) as (master, _):
-        hosts = ",".join(f"{scheme}127.0.0.1:{port}" for port in (ports[:1] if is_told else ports))
+        hosts = ",".join(f"{scheme}127.0.0.1:{port}" for port in (ports[:1] if has_list else ports))
         arguments = [hosts, "examples", str(COUNT)]
         with (
             subprocess.Popen([*command, "receive", *arguments], stdout=subprocess.PIPE, text=True) as receiver,

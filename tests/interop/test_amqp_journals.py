@@ -1,4 +1,4 @@
-"""AMQP messages in journals of ActiveMQ 6.3.1, which its AMQP connector stored, and in ours that it opens."""
+"""AMQP messages in journals: TandemMQ reads those of ActiveMQ 6.3.1, and ActiveMQ reads those of TandemMQ."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENVELOPE = (
     + section(0x74, {"colour": "red", "small": UByte(200), "n": UInt(7)})
 )
 FOOTER = section(0x78, {Symbol("sum"): b"\1\2"})
-# What a client of STOMP gets; None: the encoded message.
+# Each message, and the body that a STOMP client gets. None: the encoded message.
 SENT: list[tuple[bytes, bytes | None]] = [
     (ENVELOPE + value("t\u00ebxt"), "t\u00ebxt".encode()),
     (ENVELOPE + section(0x75, b"data") + FOOTER, b"data"),
@@ -42,8 +42,8 @@ SENT: list[tuple[bytes, bytes | None]] = [
     (header(durable=True) + value(Described(ULong(99), "x")) + FOOTER, None),
 ]
 MESSAGES = [encoded for encoded, _ in SENT]
-# ActiveMQ does not see the header of such a message, so it does not store it.
-ONLY_HERE = ENVELOPE + section(0x75, b"da") + section(0x75, b"ta") + FOOTER
+# ActiveMQ does not read the header of such a message, so it does not store the message.
+ONLY_TANDEMMQ = ENVELOPE + section(0x75, b"da") + section(0x75, b"ta") + FOOTER
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +69,8 @@ def java(classes: Path, activemq: Release) -> Callable[..., list[str]]:
 
 
 @contextmanager
-def served(java: Callable[..., list[str]], directory: Path, options: str = "") -> Iterator[int]:
-    """ActiveMQ over a directory; the port of its AMQP connector."""
+def activemq_on(java: Callable[..., list[str]], directory: Path, options: str = "") -> Iterator[int]:
+    """Run ActiveMQ on a directory; yield the port of its AMQP connector."""
     with subprocess.Popen(
         java("serve", directory, options), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -84,8 +84,8 @@ def served(java: Callable[..., list[str]], directory: Path, options: str = "") -
 
 
 @contextmanager
-def ours(directory: Path) -> Iterator[tuple[BrokerProcess, int]]:
-    """This broker over a directory; the port of its AMQP connector."""
+def tandemmq_on(directory: Path) -> Iterator[tuple[BrokerProcess, int]]:
+    """Run TandemMQ on a directory; yield the broker, and the port of its AMQP connector."""
     port = free_port()
     with serving(BrokerProcess(directory, "a", "--amqp", f"127.0.0.1:{port}")) as (broker,):
         broker.wait_role("master")
@@ -102,31 +102,31 @@ def read_by_stomp(port: int, queue: str, count: int) -> list[tuple[dict[str, str
 
 
 @pytest.mark.parametrize("transformer", ["native", "raw"])
-def test_what_activemq_stored_encoded_arrives_byte_for_byte_and_decoded(
+def test_encoded_messages_of_activemq_arrive_byte_for_byte_and_decoded(
     java: Callable[..., list[str]], tmp_path: Path, transformer: str
 ) -> None:
     directory = tmp_path / "data"
-    with served(java, directory, f"transport.transformer={transformer}") as port, AmqpSocket(port) as client:
+    with activemq_on(java, directory, f"transport.transformer={transformer}") as port, AmqpSocket(port) as client:
         client.send("for.amqp", *MESSAGES)
         client.send("for.stomp", *MESSAGES)
-    with ours(directory) as (broker, port):
+    with tandemmq_on(directory) as (broker, port):
         with AmqpSocket(port) as client:
             assert client.receive("for.amqp", len(MESSAGES)) == MESSAGES
-        told = read_by_stomp(broker.stomp, "for.stomp", len(MESSAGES))
-    assert [body for _, body in told] == [encoded if text is None else text for encoded, text in SENT]
+        found = read_by_stomp(broker.stomp, "for.stomp", len(MESSAGES))
+    assert [body for _, body in found] == [encoded if text is None else text for encoded, text in SENT]
     if transformer == "native":
-        headers = told[0][0]
+        headers = found[0][0]
         assert (headers["colour"], headers["small"], headers["n"], headers["type"]) == ("red", "200", "7", "kind")
         assert (headers["JMS_AMQP_MA_x-a"], headers["priority"]) == ("b", "7")
         assert "JMS_AMQP_NATIVE" not in headers
 
 
-def test_what_activemq_mapped_arrives_with_its_sections(java: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_mapped_messages_of_activemq_arrive_with_their_sections(java: Callable[..., list[str]], tmp_path: Path) -> None:
     directory = tmp_path / "data"
     mapped = [ENVELOPE + value("t\u00ebxt"), ENVELOPE + section(0x75, b"text"), ENVELOPE + value({"a": 1, "b": b"x"})]
-    with served(java, directory, "transport.transformer=jms") as port, AmqpSocket(port) as client:
+    with activemq_on(java, directory, "transport.transformer=jms") as port, AmqpSocket(port) as client:
         client.send("mapped", *mapped)
-    with ours(directory) as (_, port), AmqpSocket(port) as client:
+    with tandemmq_on(directory) as (_, port), AmqpSocket(port) as client:
         found = client.receive("mapped", len(mapped))
     for sent, each in zip(mapped, found, strict=True):
         sections = sections_of(each)
@@ -137,15 +137,15 @@ def test_what_activemq_mapped_arrives_with_its_sections(java: Callable[..., list
         assert sections[0x74] == {"colour": "red", "small": 200, "n": 7}
 
 
-def test_what_we_stored_is_delivered_by_activemq(java: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_activemq_delivers_messages_that_tandemmq_stored(java: Callable[..., list[str]], tmp_path: Path) -> None:
     directory = tmp_path / "data"
-    with ours(directory) as (_, port), AmqpSocket(port) as client:
-        client.send("for.amqp", ONLY_HERE, *MESSAGES)
+    with tandemmq_on(directory) as (_, port), AmqpSocket(port) as client:
+        client.send("for.amqp", ONLY_TANDEMMQ, *MESSAGES)
         client.send("for.jms", *MESSAGES)
     done = tandemmq("store", "handback", str(directory), "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    with served(java, directory) as port, AmqpSocket(port) as client:
-        assert client.receive("for.amqp", 1 + len(MESSAGES)) == [ONLY_HERE, *MESSAGES]
+    with activemq_on(java, directory) as port, AmqpSocket(port) as client:
+        assert client.receive("for.amqp", 1 + len(MESSAGES)) == [ONLY_TANDEMMQ, *MESSAGES]
     consumed = subprocess.run(java("consume", directory), capture_output=True, text=True, timeout=90, check=True)
     (queue,) = [
         line["messages"] for line in map(json.loads, consumed.stdout.splitlines()) if "for.jms" in line["destination"]
@@ -166,12 +166,12 @@ def test_what_we_stored_is_delivered_by_activemq(java: Callable[..., list[str]],
     }
 
 
-def test_an_activemq_without_amqp_delivers_what_we_stored(
+def test_activemq_without_amqp_delivers_messages_that_tandemmq_stored(
     require_service: Callable[[object, str], None], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     tandem = program(require_service, tmp_path_factory.mktemp("classes"), "Tandem")
     directory = tmp_path / "data"
-    with ours(directory) as (_, port), AmqpSocket(port) as client:
+    with tandemmq_on(directory) as (_, port), AmqpSocket(port) as client:
         client.send("q", *MESSAGES)
     assert tandemmq("store", "handback", str(directory)).returncode == 0
     (queue,) = [line["messages"] for line in map(json.loads, tandem("consume", str(directory)).splitlines())]
@@ -179,7 +179,7 @@ def test_an_activemq_without_amqp_delivers_what_we_stored(
     assert queue[0]["properties"]["colour"] == ["string", "red"]
 
 
-def test_what_both_stored_has_the_same_fields(java: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_both_brokers_store_the_same_fields(java: Callable[..., list[str]], tmp_path: Path) -> None:
     """Each property that ActiveMQ sets has the same name, type and value here."""
     encoded = (
         header(durable=True, first_acquirer=True, delivery_count=2)
@@ -202,14 +202,14 @@ def test_what_both_stored_has_the_same_fields(java: Callable[..., list[str]], tm
         + value("x")
         + FOOTER
     )
-    theirs, mine = tmp_path / "theirs", tmp_path / "mine"
-    with served(java, theirs) as port, AmqpSocket(port) as client:
+    by_activemq, by_tandemmq = tmp_path / "activemq", tmp_path / "tandemmq"
+    with activemq_on(java, by_activemq) as port, AmqpSocket(port) as client:
         client.send("q", encoded, message_format=5)
-    with ours(mine) as (_, port), AmqpSocket(port) as client:
+    with tandemmq_on(by_tandemmq) as (_, port), AmqpSocket(port) as client:
         client.send("q", encoded, message_format=5)
-    assert tandemmq("store", "handback", str(mine)).returncode == 0
+    assert tandemmq("store", "handback", str(by_tandemmq)).returncode == 0
     found = []
-    for directory in (theirs, mine):
+    for directory in (by_activemq, by_tandemmq):
         dumped = subprocess.run(java("dump", directory), capture_output=True, text=True, timeout=90, check=True)
         lines = [json.loads(line) for line in dumped.stdout.splitlines()]
         (message,) = next(line["messages"] for line in lines if "q" in line["destination"])

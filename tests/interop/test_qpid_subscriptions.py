@@ -1,4 +1,4 @@
-"""Durable and shared subscriptions of JMS 3.1, by Qpid JMS (AMQP 1.0)."""
+"""Durable and shared subscriptions of JMS 3.1, with Qpid JMS (AMQP 1.0)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ unsubscribe global: gone
 """
 
 
-@pytest.mark.timeout(600)  # where it is not built yet, its packages are downloaded
+@pytest.mark.timeout(600)  # the first build downloads packages
 def test_durable_and_shared_subscriptions_of_jms(
     require_service: Callable[[object, str], None], tmp_path: Path
 ) -> None:

@@ -1,10 +1,10 @@
 /* Durable messages over AMQP 1.0 by Qpid Proton C++, until standard input ends. bench/peers/loads.py states what it reads
    and writes.
 
-   One thread runs all connections; another reads standard input, and a third keeps the moments of a RATE. Each sender and
-   each consumer has its own connection, four queues share them. A sender has at most WINDOW messages unsettled. A consumer
-   settles each message as accepted. Senders stop while WAITING_MAX messages are sent and not received. With a RATE other
-   than 0 so many messages a second are sent at fixed moments, and times count from the moment at which a message was due.
+   One thread runs all connections, another one reads standard input, and a third one schedules the messages of a RATE. Each
+   sender and each consumer has its own connection. There are four queues. A sender has at most WINDOW unsettled messages. A
+   consumer accepts each message. Senders pause while WAITING_MAX messages are sent and not received. With a RATE other than
+   0, this number of messages a second is sent at fixed times, and latencies count from the time at which a message was due.
 
    amqp_load HOST PORT SENDERS CONSUMERS WINDOW BYTES RATE */
 
@@ -70,7 +70,7 @@ bool has_failed()
     return !problem.empty();
 }
 
-/* Microseconds in 32 steps for each power of two, so within 3 %. */
+/* Durations in microseconds, with 32 steps for each power of two: an error of at most 3 %. */
 class Histogram {
   public:
     void add(long duration)
@@ -150,7 +150,7 @@ class Sender : public Peer {
     void on_tracker_reject(proton::tracker &tracker) override { failed("a message was rejected"); (void)tracker; }
     void on_tracker_release(proton::tracker &tracker) override { failed("a message was released"); (void)tracker; }
 
-    /* Have the thread of the connections send. `due`: when the message is due; 0: as many as may be. */
+    /* Make the thread of the connections send. `due`: time at which a message is due; 0: send as many as possible. */
     void wake(long due = 0)
     {
         queue_->add([this, due]() {
@@ -160,7 +160,7 @@ class Sender : public Peer {
         });
     }
 
-    /* Whether this sender waits for the consumers; then it waits no more. */
+    /* Return whether this sender waits for the consumers, and clear that state. */
     bool stops_waiting() { return is_waiting_.exchange(false); }
 
   private:
@@ -224,7 +224,7 @@ void print_figures()
               << (problem.empty() ? "" : "\"" + problem + "\"") << "]}" << std::endl;
 }
 
-/* Wait until all that was sent is confirmed and received. */
+/* Wait until all sent messages are confirmed and received. */
 void pause()
 {
     is_going = false;
@@ -237,7 +237,7 @@ void pause()
     }
 }
 
-/* Give each moment of the rate to the next sender. */
+/* Wake the next sender at each time of the rate. */
 void pace(long rate)
 {
     long began = 0, count = 0;

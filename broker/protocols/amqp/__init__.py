@@ -1,1 +1,1 @@
-"""AMQP 1.0 (OASIS): docs/formats/amqp.md has the formats, docs/amqp.md what is served."""
+"""AMQP 1.0 (OASIS). Formats: docs/formats/amqp.md; supported features: docs/amqp.md."""

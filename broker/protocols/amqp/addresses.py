@@ -1,9 +1,9 @@
-"""Addresses of AMQP and destinations of the broker. Pure.
+"""AMQP addresses and the broker's destinations. Pure.
 
     queue://a  topic://a  temp-queue://a  temp-topic://a     by the scheme
     a                                                        by the capability of the terminus: a topic, else a queue
 
-Composites and wildcards stay in the name: the engine takes them apart.
+Composites and wildcards stay in the name: the engine resolves them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TOPIC: Final = "topic"
 
 
 def destination_of(address: Any, capabilities: Sequence[str] = ()) -> Destination:
-    """Return the destination of a terminus. Raises AmqpError, of a link."""
+    """Return the destination of a terminus. Raises AmqpError with the scope of a link."""
     if not isinstance(address, str) or not address:
         raise AmqpError(INVALID_FIELD, "the address is not set", Scope.LINK)
     if "?" in address:
@@ -34,7 +34,7 @@ def destination_of(address: Any, capabilities: Sequence[str] = ()) -> Destinatio
 
 
 def scheme_of(address: str) -> Destination | None:
-    """Return the destination of an address with a scheme; None: it has none."""
+    """Return the destination of an address with a scheme; None for another address."""
     for scheme, kind in SCHEMES.items():
         if address.startswith(scheme):
             return Destination(kind, address.removeprefix(scheme))
@@ -42,10 +42,10 @@ def scheme_of(address: str) -> Destination | None:
 
 
 def reply_to_of(address: str) -> Destination:
-    """Return the destination of a reply-to: a queue unless the scheme says otherwise."""
+    """Return the destination of a reply-to. An address without a scheme is a queue."""
     return scheme_of(address) or Destination(DestinationKind.QUEUE, address)
 
 
 def address_of(destination: Destination) -> str:
-    """Return the address by which each connection reaches a destination."""
+    """Return the address of a destination."""
     return str(destination)

@@ -1,8 +1,7 @@
-"""Body of an encoded message as JMS has it, as ActiveMQ's transformer ``jms`` maps it (JMSMappingInboundTransformer).
-Pure.
+"""JMS body of an encoded message, as ActiveMQ's transformer ``jms`` maps it (JMSMappingInboundTransformer). Pure.
 
-Beyond ActiveMQ, all sections of a body are taken; unsigned numbers, timestamps, uuids and symbols in maps and lists
-have a form; binary values are whole.
+In addition to ActiveMQ's mapping, all sections of a body are mapped; unsigned numbers, timestamps, uuids and symbols in
+maps and lists are mapped; binary values are complete.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ _MAP: Final = (0xC1, 0xD1)
 
 
 class Unmapped(Exception):
-    """A value has no form in JMS."""
+    """A value has no JMS form."""
 
 
 class JmsBody(NamedTuple):
-    """Kind and content of a body, as in Message, and its JMS_AMQP_ORIGINAL_ENCODING."""
+    """Kind and content of a body, as in ``Message``, and its JMS_AMQP_ORIGINAL_ENCODING."""
 
     kind: BodyKind
     content: bytes
@@ -58,10 +57,10 @@ def is_quick(encoded: bytes, found: list[Section], bytes_max: int) -> bool:
 
 
 def jms_body(encoded: bytes, found: list[Section], content_type: str | None) -> JmsBody:
-    """Return the body of a message with these sections. Raises Unmapped, and DecodeError for a damaged one."""
+    """Return the JMS body of a message with these sections. Raises Unmapped, or DecodeError for a damaged body."""
     bodies = [each for each in found if each.code in sections.BODY]
     if not bodies:
-        return JmsBody(_kind_of_nothing(content_type), b"", NO_BODY)
+        return JmsBody(_kind_of_no_body(content_type), b"", NO_BODY)
     code = bodies[0].code
     if code == sections.DATA:
         content = b"".join([_content(encoded, each) for each in bodies])
@@ -104,7 +103,7 @@ def _decoded(encoded: bytes, section: Section) -> Any:
 
 def _stream(values: list[Any]) -> bytes:
     if any(isinstance(each, (list, dict)) for each in values):
-        raise Unmapped  # a stream of Java is flat
+        raise Unmapped  # a JMS stream has no lists or maps
     try:
         return encode_stream([each if type(each) is bytes else mapped(each) for each in values])
     except Unencodable:
@@ -123,8 +122,8 @@ def _map(values: dict[Any, Any]) -> bytes:
 
 
 def mapped(value: Any) -> PropertyValue:
-    """Return a value with a type of Java: unsigned numbers as the next larger signed ones, timestamps as long, uuids
-    and symbols as strings, binary as text. Raises Unmapped for other types."""
+    """Return a value with a Java type: an unsigned number as the next larger signed type, a timestamp as long, a uuid
+    or symbol as string, binary as text. Raises Unmapped for other types."""
     kind = type(value)
     found: PropertyValue
     if value is None or kind in (bool, int, float, str, Byte, Short, Long, Float, Char):
@@ -160,7 +159,7 @@ def uuid_text(value: bytes) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def _kind_of_nothing(content_type: str | None) -> BodyKind:
+def _kind_of_no_body(content_type: str | None) -> BodyKind:
     if content_type == JAVA_OBJECT:
         return BodyKind.OBJECT
     if content_type in _UNTYPED:
@@ -176,7 +175,7 @@ def _kind_of_data(content: bytes, content_type: str | None) -> BodyKind:
 
 
 def is_textual(content_type: str | None) -> bool:
-    """Return whether a content type is one of texts in UTF-8."""
+    """Return whether a content type denotes a text in UTF-8."""
     if content_type is None:
         return False
     parts = [each.strip().lower() for each in content_type.split(";")]

@@ -1,11 +1,11 @@
-"""A session of AMQP: its links, and the commands that they lead to. Pure.
+"""AMQP session: turns the frames of its links into commands. Pure.
 
-    endpoint       windows and the end        deliveries_in   messages of the client
-    termini        what a link is about       deliveries_out  messages to it, their credit and outcomes
-    link_table     the links by handle        control_links   declare and discharge
-    link_ends      how links end              subscriptions   durable and shared ones
+    endpoint       windows, end of the session     deliveries_in   messages from the client
+    termini        sources and targets of links    deliveries_out  messages to the client: credit, outcomes
+    link_table     links by handle                 control_links   declare and discharge
+    link_ends      ends of links                   subscriptions   durable and shared subscriptions
 
-Frames of the client come to the methods named after them. Errors of a link detach it, errors of the session are raised
+Each type of frame has a method of its name. An error of a link detaches it; an error of the session is raised
 (AmqpError).
 """
 
@@ -26,14 +26,14 @@ from tandemmq.broker.core.commands import (
     Subscribe,
 )
 from tandemmq.broker.protocols.amqp import schema, subscriptions
-from tandemmq.broker.protocols.amqp.control_links import CONTROL_BYTES_MAX, COORDINATOR, ControlLinks, takes_rejected
+from tandemmq.broker.protocols.amqp.control_links import CONTROL_BYTES_MAX, COORDINATOR, ControlLinks, supports_rejected
 from tandemmq.broker.protocols.amqp.deliveries_in import DeliveriesIn
 from tandemmq.broker.protocols.amqp.deliveries_out import DeliveriesOut
 from tandemmq.broker.protocols.amqp.endpoint import Endpoint
 from tandemmq.broker.protocols.amqp.errors import NOT_ALLOWED, AmqpError, Scope
 from tandemmq.broker.protocols.amqp.link_ends import LinkEnds, LinksConnected, subscription_of
 from tandemmq.broker.protocols.amqp.link_table import Link, LinkTable
-from tandemmq.broker.protocols.amqp.links import SETTLED, InLink, OutLink, Waiting, do_nothing
+from tandemmq.broker.protocols.amqp.links import SETTLED, Callbacks, InLink, OutLink, do_nothing
 from tandemmq.broker.protocols.amqp.schema import Error, Flow
 from tandemmq.broker.protocols.amqp.subscriptions import Subscription
 from tandemmq.broker.protocols.amqp.termini import (
@@ -47,30 +47,30 @@ from tandemmq.broker.protocols.amqp.termini import (
     plain_source,
     plain_target,
     rcv_settle_mode_of,
-    reading_of,
+    source_request,
+    target_destination,
     temporary_of,
-    writing_of,
 )
 from tandemmq.store.records.message import Destination
 
 
 class ChannelConnected(LinksConnected, Protocol):
-    """Part of a connection that a session uses."""
+    """Interface of a connection that a session uses."""
 
     container_id: str  # of the client
-    has_client_id: bool  # the engine knows the connection by its container-id
+    has_client_id: bool  # the container-id is the client id of the connection
 
     def next_id(self) -> str: ...
 
     def next_temporary(self) -> str:
         """Return the name of a new temporary destination."""
 
-    def enter(self, link: OutLink, channel: Channel) -> None: ...
+    def add_out_link(self, link: OutLink, channel: Channel) -> None: ...
 
 
 class Channel:
-    """A session. ``number`` is its channel in both directions. ``is_ending``: it ended with an error of its own, and
-    frames of the client are dropped until the client ends it, too."""
+    """A session. ``number``: its channel in both directions. ``is_ending``: this side ended it with an error; frames
+    of the client are dropped until the client ends it, too."""
 
     __slots__ = (
         "_connection",
@@ -103,13 +103,13 @@ class Channel:
 
     @property
     def scanned(self) -> int:
-        """Number of deliveries that steps of this session looked at."""
+        """Number of deliveries that this session has examined."""
         return self._endpoint.scanned
 
     def handle(self, performative: schema.Composite, payload: bytes, commands: list[Command]) -> None:
-        """Carry out a frame of the client on this session. Raises AmqpError."""
+        """Handle a frame of the client on this session. Raises AmqpError."""
         if isinstance(performative, schema.Transfer):
-            self._endpoint.came()
+            self._endpoint.count_received()
             self._transfer(performative, payload, commands)
         elif isinstance(performative, schema.Disposition):
             self.deliveries_out.disposition(performative, commands)
@@ -125,7 +125,7 @@ class Channel:
     def _transfer(self, transfer: schema.Transfer, payload: bytes, commands: list[Command]) -> None:
         link = self._links.in_links.get(transfer.handle)
         if link is None:
-            self._links.check_left(transfer.handle)
+            self._links.check_detached(transfer.handle)
             return
         try:
             delivery = self.deliveries_in.take(link, transfer, payload)
@@ -142,16 +142,16 @@ class Channel:
 
     def _flow(self, flow: Flow, commands: list[Command]) -> None:
         endpoint = self._endpoint
-        endpoint.widen(flow)
+        endpoint.update_window(flow)
         self.deliveries_out.send_waiting()
         if flow.handle is None:
             if flow.echo:
-                endpoint.say(endpoint.flow())
+                endpoint.write(endpoint.flow())
             return
         sender = self._links.in_links.get(flow.handle)
         if sender is not None:
             if flow.echo and sender.pending is None:
-                self.deliveries_in.say_credit(sender)
+                self.deliveries_in.write_credit(sender)
             return
         receiver = self._links.out_links.get(flow.handle)
         if receiver is not None:
@@ -160,7 +160,7 @@ class Channel:
             except AmqpError as error:
                 self.ends.fail(receiver, Error(error.condition, error.text), commands)
         else:
-            self._links.check_past(flow.handle)
+            self._links.check_attached_before(flow.handle)
 
     # ---- attach
 
@@ -191,7 +191,7 @@ class Channel:
         self, attach: schema.Attach, own_handle: int, temporary: Destination | None, commands: list[Command]
     ) -> None:
         connection = self._connection
-        destination = writing_of(attach, temporary)
+        destination = target_destination(attach, temporary)
         link = InLink(
             attach.name,
             attach.handle,
@@ -207,7 +207,7 @@ class Channel:
         self._enter(link, commands)
         done = partial(self._attached, link, plain_source(attach.source), answered_target(attach, link))
         failed = self._prepare(link, commands)
-        commands.append(AddProducer(link.id, destination, Waiting(done, failed)))
+        commands.append(AddProducer(link.id, destination, Callbacks(done, failed)))
 
     def _attach_control(self, attach: schema.Attach, own_handle: int, commands: list[Command]) -> None:
         link = InLink(
@@ -218,7 +218,7 @@ class Channel:
             own_handle=own_handle,
             message_bytes_max=CONTROL_BYTES_MAX,
             is_control=True,
-            takes_rejected=takes_rejected(attach),
+            supports_rejected=supports_rejected(attach),
             delivery_count=attach.initial_delivery_count or 0,
             pending=attach,
         )
@@ -231,38 +231,38 @@ class Channel:
         connection.count_links(1, len(link.name), commands)
         self._links.add(link)
         if isinstance(link, InLink):
-            link.presettled = Waiting(
+            link.presettled = Callbacks(
                 partial(self.deliveries_in.answered, link), partial(self.ends.presettled_refused, link)
             )
             connection.by_name[link.name, False] = self.ends, link
         else:
             connection.by_name[link.name, True] = self.ends, link
-            connection.enter(link, self)
+            connection.add_out_link(link, self)
 
     def _attach_receiver(
         self, attach: schema.Attach, own_handle: int, temporary: Destination | None, commands: list[Command]
     ) -> None:
-        reading = reading_of(attach, temporary)
-        subscription = subscriptions.subscription_of(attach, reading.destination, self._connection.container_id)
+        request = source_request(attach, temporary)
+        subscription = subscriptions.subscription_of(attach, request.destination, self._connection.container_id)
         link = self._out_link(attach, own_handle, subscription, temporary)
         self._enter(link, commands)
-        source = answered_source(attach, reading, temporary, subscription)
+        source = answered_source(attach, request, temporary, subscription)
         done = partial(self._attached, link, source, plain_target(attach.target))
         failed = self._prepare(link, commands)
         commands.append(
             Subscribe(
                 link.id,
-                reading.destination,
+                request.destination,
                 AckMode.RANGE,
                 prefetch=0,
                 durable_name=None if subscription is None else subscription.durable_name,
                 share=None if subscription is None else subscription.share,
                 has_terms=True,
                 is_global=subscription is not None and subscription.is_global,
-                selector=reading.selector,
-                no_local=reading.no_local,
-                is_browser=reading.is_browser,
-                receipt=Waiting(done, failed),
+                selector=request.selector,
+                no_local=request.no_local,
+                is_browser=request.is_browser,
+                receipt=Callbacks(done, failed),
             )
         )
 
@@ -288,7 +288,8 @@ class Channel:
         )
 
     def _look_up(self, attach: schema.Attach, own_handle: int, commands: list[Command]) -> None:
-        """Attach a link that gets no messages: it shows a durable subscription, and its close ends that (Qpid JMS)."""
+        """Attach a link without a source (Qpid JMS): the answer shows its durable subscription, and a close deletes
+        it. The link gets no messages."""
         subscription = subscriptions.subscription_of(attach, None, self._connection.container_id)
         assert subscription is not None, "a link without a source has one"
         link = self._out_link(attach, own_handle, subscription)
@@ -296,7 +297,7 @@ class Channel:
         failed = self._prepare(link, commands)
         command = subscriptions.find(subscription)
         found = command.found
-        command.receipt = Waiting(lambda: self._found(link, found, subscription), failed)
+        command.receipt = Callbacks(lambda: self._found(link, found, subscription), failed)
         commands.append(command)
 
     def _found(self, link: OutLink, found: FoundDurable, subscription: Subscription) -> None:
@@ -306,22 +307,22 @@ class Channel:
     def _attached(
         self, link: Link, source: schema.Source | None, target: schema.Target | schema.Coordinator | None
     ) -> None:
-        """Answer an attach whose link the engine has."""
+        """Answer an attach that the engine has accepted."""
         attach, link.pending = link.pending, None
         if self.is_ending or attach is None:
             return
         if isinstance(link, InLink):
-            self._endpoint.say(answer_to(attach, link.own_handle, source, target, link.message_bytes_max))
+            self._endpoint.write(answer_to(attach, link.own_handle, source, target, link.message_bytes_max))
             self.deliveries_in.top_up(link)
         else:
-            self._endpoint.say(answer_to(attach, link.own_handle, source, target))
+            self._endpoint.write(answer_to(attach, link.own_handle, source, target))
             self.deliveries_out.attached(link)
 
     def _prepare(self, link: Link, commands: list[Command]) -> Callable[[ClientError], None]:
-        """Have made what a link needs: its temporary destination, and the client id of its subscription. Return the
-        function for a link that is refused. The first error is the reason."""
+        """Append the commands that a link needs first: for its temporary destination, and for the client id of its
+        subscription. Return the function to call if the link is refused; it reports the first error."""
         errors: list[ClientError] = []
-        waiting = Waiting(do_nothing, errors.append)
+        waiting = Callbacks(do_nothing, errors.append)
         if link.temporary is not None:
             commands.append(AddDestination(link.temporary, waiting))
         subscription = subscription_of(link)
@@ -333,24 +334,24 @@ class Channel:
 
     def _detach(self, detach: schema.Detach, commands: list[Command]) -> None:
         handle = detach.handle
-        if self._links.is_left(handle):
+        if self._links.finish_detach(handle):
             return
         link: Link | None = self._links.in_links.get(handle) or self._links.out_links.get(handle)
         if link is None:
-            self._links.check_left(handle)
+            self._links.check_detached(handle)
             return
         self.ends.detached(link, detach, commands)
 
     # ---- the end of the session
 
     def fail(self, error: AmqpError, commands: list[Command]) -> None:
-        """End the session because of its client's mistake."""
-        self._endpoint.say(schema.End(Error(error.condition, error.text)))
+        """End the session because of an error of the client."""
+        self._endpoint.write(schema.End(Error(error.condition, error.text)))
         self._endpoint.is_ending = True
         self.end(commands, do_nothing)
 
     def end(self, commands: list[Command], answer: Callable[[], None]) -> None:
-        """End all links, and call ``answer`` when that holds, behind the answers to what the client did before."""
+        """End all links; then, after the answers to all earlier frames, call ``answer``."""
         self.deliveries_out.stop()
         for link in self._links.all():
             self.ends.end(link, commands, None)

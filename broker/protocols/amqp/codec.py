@@ -1,4 +1,4 @@
-"""Composite types to bytes and back, by the table of schema.py. Pure."""
+"""Codec of composite types, driven by the table of schema.py. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tandemmq.store.records.remembered import CACHED_BYTES_MAX, remember
 
 # Limit of values in a performative, and in a section that is a composite, nested ones included.
 PERFORMATIVE_VALUES_MAX: Final = 2_000
-# The type of a value that a field of the kind takes. A string may stand for a symbol, and a symbol for a string.
+# Types that a field of each kind accepts. Strings and symbols are accepted for each other.
 _READ: Final[dict[Kind, tuple[type, ...]]] = {
     Kind.BOOLEAN: (bool,),
     Kind.UBYTE: (UByte,),
@@ -36,7 +36,7 @@ _READ: Final[dict[Kind, tuple[type, ...]]] = {
     Kind.BINARY: (bytes,),
     Kind.MAP: (dict,),
 }
-# The class that writes a value of the kind.
+# Types with which fields of each kind are written.
 _WRITTEN: Final[dict[Kind, type]] = {
     Kind.UBYTE: UByte,
     Kind.USHORT: UShort,
@@ -53,20 +53,20 @@ _STARTS: Final[dict[type[Composite], bytes]] = {row: b"\0" + types.encode(ULong(
 
 _HEADER: Final = CODES[Header]
 _PROPERTIES: Final = CODES[Properties]
-# What many messages have: the bytes of the list -> what it is.
+# Headers and properties that many messages have, by the bytes of their lists.
 _headers: Final[dict[bytes, Header]] = {}
 _properties: Final[dict[bytes, Properties]] = {}
 
 
 def code_of(descriptor: Any) -> int:
-    """Return the number of a descriptor, which may be a symbol; -1: it is unknown."""
+    """Return the number of a descriptor, which may be a symbol; -1 if it is unknown."""
     if isinstance(descriptor, ULong):
         return int(descriptor)
     return BY_NAME.get(descriptor, -1) if isinstance(descriptor, Symbol) else -1
 
 
 def read_performative(body: bytes) -> tuple[Composite, int]:
-    """Return the performative of a frame, and the place of its payload. Raises AmqpError."""
+    """Return the performative of a frame, and the offset of its payload. Raises AmqpError."""
     transfer = hot.read_transfer(body)
     if transfer is not None:
         return transfer
@@ -78,16 +78,16 @@ def read_performative(body: bytes) -> tuple[Composite, int]:
 
 
 def read_composite(reader: Reader) -> Composite:
-    """Return the composite at the place of the reader. Raises AmqpError."""
+    """Return the next composite. Raises AmqpError."""
     found = composed(reader.value())
     if found is None:
-        raise DecodeError("null stands for a composite type")
+        raise DecodeError("null in place of a composite type")
     return found
 
 
 def read_section(code: int, data: bytes, at: int, stop: int) -> Composite | None:
-    """Return the composite that a section of a message is; None for null. ``at``: the place of its list. Do not
-    change the result: other messages may have the same. Raises AmqpError."""
+    """Return the composite of a message section; None for null. ``at``: offset of its list. Do not change the result:
+    other messages may share it. Raises AmqpError."""
     content = data[at:stop]
     if len(content) <= CACHED_BYTES_MAX:
         found = _usual_section(code, content)
@@ -97,7 +97,7 @@ def read_section(code: int, data: bytes, at: int, stop: int) -> Composite | None
 
 
 def _usual_section(code: int, content: bytes) -> Composite | None:
-    """Return a short section in its usual form; None: it is anything else."""
+    """Return a header or properties in a common form; None for any other section."""
     if code == _HEADER:
         header = _headers.get(content)
         if header is None:
@@ -116,7 +116,7 @@ def _usual_section(code: int, content: bytes) -> Composite | None:
 
 
 def composed(value: Any) -> Composite | None:
-    """Return the composite that a described list is; None for null. Raises AmqpError."""
+    """Return the composite of a described list; None for null. Raises AmqpError."""
     if value is None:
         return None
     if not isinstance(value, Described) or not isinstance(value.value, list):
@@ -155,7 +155,7 @@ def _checked(row: type[Composite], column: Field, value: Any) -> Any:
 
 
 def write_composite(found: Composite) -> bytes:
-    """Return the bytes of a composite. Fields with their defaults at the end are left out."""
+    """Return the bytes of a composite. Trailing fields with default values are omitted."""
     row = type(found)
     columns = _FIELDS[row]
     items: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Control links of an AMQP session: a client declares and discharges transactions by them (AMQP 1.0, 4.2 and 4.3).
+"""Control links of an AMQP session, on which a client declares and discharges transactions (AMQP 1.0, 4.2 and 4.3).
 Pure.
 
     attach, its target a coordinator -> attach
@@ -6,7 +6,7 @@ Pure.
     discharge                        -> Commit -> accepted when it is durable, rejected when it was rolled back
     discharge with fail              -> Abort  -> accepted
 
-A control link that ends rolls its transactions back.
+When a control link ends, its transactions are rolled back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tandemmq.broker.protocols.amqp.codec import read_composite
 from tandemmq.broker.protocols.amqp.deliveries_in import DeliveriesIn
 from tandemmq.broker.protocols.amqp.endpoint import Endpoint
 from tandemmq.broker.protocols.amqp.errors import NOT_ALLOWED, AmqpError, DecodeError, Scope, not_implemented
-from tandemmq.broker.protocols.amqp.links import InLink, Partial, Waiting
+from tandemmq.broker.protocols.amqp.links import Callbacks, IncomingDelivery, InLink
 from tandemmq.broker.protocols.amqp.outcomes import error_of
 from tandemmq.broker.protocols.amqp.schema import (
     Accepted,
@@ -39,13 +39,13 @@ from tandemmq.broker.protocols.amqp.types import Reader
 
 # Limit of a declare or discharge: the longest id of a transaction has 32 bytes.
 CONTROL_BYTES_MAX: Final = 1_024
-# What every transaction can do here, whatever its client wants.
+# Capabilities of all transactions, whatever the client requests.
 COORDINATOR: Final = Coordinator(("amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn"))
 _REJECTED: Final = "amqp:rejected:list"
 
 
-def takes_rejected(attach: Attach) -> bool:
-    """Return whether an outcome can tell the client of a control link that a request was refused."""
+def supports_rejected(attach: Attach) -> bool:
+    """Return whether the client of a control link accepts the outcome rejected."""
     source = attach.source
     return not isinstance(source, Source) or not source.outcomes or _REJECTED in source.outcomes
 
@@ -59,8 +59,8 @@ class ControlLinks:
         self._endpoint = endpoint
         self._deliveries = deliveries
 
-    def take(self, link: InLink, delivery: Partial, commands: list[Command]) -> None:
-        """Carry out a declare or discharge. Raises AmqpError if no outcome can tell the client that it is refused."""
+    def take(self, link: InLink, delivery: IncomingDelivery, commands: list[Command]) -> None:
+        """Carry out a declare or discharge. Raises AmqpError if it is refused and cannot have the outcome rejected."""
         try:
             request = _request_of(delivery.encoded)
             if isinstance(request, Declare):
@@ -70,12 +70,12 @@ class ControlLinks:
             else:
                 raise DecodeError(f"a coordinator takes no {type(request).__name__}")
         except AmqpError as error:
-            if delivery.is_settled or not link.takes_rejected:
+            if delivery.is_settled or not link.supports_rejected:
                 raise AmqpError(error.condition, error.text, Scope.LINK) from None
             self._deliveries.answer(link, delivery.delivery_id, Rejected(Error(error.condition, error.text)))
             self._deliveries.top_up(link)
 
-    def _declare(self, link: InLink, delivery: Partial, declare: Declare, commands: list[Command]) -> None:
+    def _declare(self, link: InLink, delivery: IncomingDelivery, declare: Declare, commands: list[Command]) -> None:
         if declare.global_id is not None:
             raise not_implemented("distributed transactions (global-id)")
         if delivery.is_settled:
@@ -84,51 +84,57 @@ class ControlLinks:
         link.unanswered += 1
         done = partial(self._answer, link, delivery, Declared(transaction.id))
         failed = partial(self._not_declared, link, delivery, transaction)
-        commands.append(Begin(transaction.name, Waiting(done, failed)))
+        commands.append(Begin(transaction.name, Callbacks(done, failed)))
 
-    def _not_declared(self, link: InLink, delivery: Partial, transaction: Transaction, error: ClientError) -> None:
+    def _not_declared(
+        self, link: InLink, delivery: IncomingDelivery, transaction: Transaction, error: ClientError
+    ) -> None:
         self._endpoint.connection.transactions.end(transaction)
         self._refuse(link, delivery, error)
 
-    def _discharge(self, link: InLink, delivery: Partial, discharge: Discharge, commands: list[Command]) -> None:
+    def _discharge(
+        self, link: InLink, delivery: IncomingDelivery, discharge: Discharge, commands: list[Command]
+    ) -> None:
         transactions = self._endpoint.connection.transactions
         transaction = transactions.find(discharge.txn_id, Scope.LINK)
         transactions.end(transaction)
         link.unanswered += 1
         if discharge.fail:
             done = partial(self._answer, link, delivery, Accepted())
-            self._roll_back(transaction, Waiting(done, partial(self._refuse, link, delivery)), commands)
+            self._roll_back(transaction, Callbacks(done, partial(self._refuse, link, delivery)), commands)
         else:
             done = partial(self._committed, link, delivery, transaction)
             failed = partial(self._not_committed, link, delivery, transaction)
-            commands.append(Commit(transaction.name, Waiting(done, failed)))
+            commands.append(Commit(transaction.name, Callbacks(done, failed)))
 
-    def _committed(self, link: InLink, delivery: Partial, transaction: Transaction) -> None:
+    def _committed(self, link: InLink, delivery: IncomingDelivery, transaction: Transaction) -> None:
         for each in transaction.commit():
-            self._endpoint.connection.ask(each)
+            self._endpoint.connection.enqueue(each)
         self._answer(link, delivery, Accepted())
 
-    def _not_committed(self, link: InLink, delivery: Partial, transaction: Transaction, error: ClientError) -> None:
+    def _not_committed(
+        self, link: InLink, delivery: IncomingDelivery, transaction: Transaction, error: ClientError
+    ) -> None:
         for each in transaction.roll_back():
-            self._endpoint.connection.ask(each)
+            self._endpoint.connection.enqueue(each)
         self._refuse(link, delivery, error)
 
-    def _roll_back(self, transaction: Transaction, receipt: Waiting, commands: list[Command]) -> None:
+    def _roll_back(self, transaction: Transaction, receipt: Callbacks, commands: list[Command]) -> None:
         commands.append(Abort(transaction.name, receipt))
         for each in transaction.roll_back():
-            self._endpoint.connection.ask(each)
+            self._endpoint.connection.enqueue(each)
 
-    def _answer(self, link: InLink, delivery: Partial, outcome: Composite) -> None:
-        """Settle a request, unless its client did."""
+    def _answer(self, link: InLink, delivery: IncomingDelivery, outcome: Composite) -> None:
+        """Settle a request, unless the client settled it."""
         endpoint = self._endpoint
         if not delivery.is_settled and not endpoint.is_ending:
             id = delivery.delivery_id
             endpoint.connection.settle(endpoint.number, id, id, outcome)
         self._deliveries.answered(link)
 
-    def _refuse(self, link: InLink, delivery: Partial, error: ClientError) -> None:
-        """Reject a request. If no outcome can tell that to its client, detach the link."""
-        if not delivery.is_settled and link.takes_rejected:
+    def _refuse(self, link: InLink, delivery: IncomingDelivery, error: ClientError) -> None:
+        """Reject a request; detach the link if the request cannot have the outcome rejected."""
+        if not delivery.is_settled and link.supports_rejected:
             self._answer(link, delivery, Rejected(error_of(error)))
             return
         if link.presettled is not None:
@@ -141,7 +147,7 @@ class ControlLinks:
         for transaction in transactions.declared_by(link):
             transactions.end(transaction)
             link.unanswered += 1
-            receipt = Waiting(partial(self._ended, link, None), partial(self._ended, link))
+            receipt = Callbacks(partial(self._ended, link, None), partial(self._ended, link))
             self._roll_back(transaction, receipt, commands)
 
     def _ended(self, link: InLink, error: ClientError | None) -> None:
@@ -149,7 +155,7 @@ class ControlLinks:
 
 
 def _request_of(encoded: bytes) -> Composite:
-    """Return the composite that is the value of a message. Raises AmqpError."""
+    """Return the composite in the value section of a message. Raises AmqpError."""
     for section in sections.scan(encoded):
         if section.code == sections.VALUE:
             return read_composite(Reader(encoded[section.value : section.stop]))

@@ -1,4 +1,4 @@
-"""A stored encoded message, decoded for clients of other protocols (``protocols.encoded``). Pure."""
+"""Decoder of stored AMQP messages for clients of other protocols (``protocols.encoded``). Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ORIGINAL_ENCODING: Final = "JMS_AMQP_ORIGINAL_ENCODING"
 # Longest message, and longest map or list, that is decoded on the event loop.
 QUICK_BYTES_MAX: Final = 1 << 20
 QUICK_VALUES_BYTES_MAX: Final = 16 * 1024
-# A message that is longer, encoded or decoded, is decoded anew for each subscriber: so long it would stay in memory.
+# Longest message, encoded or decoded, that stays in memory for its next subscriber.
 KEPT_BYTES_MAX: Final = 64 * 1024
-# The message that was decoded last, and the result, for its next subscriber.
+# The last decoded message and its result.
 _last: tuple[Message, Message] | None = None
 
 
@@ -33,7 +33,7 @@ def decode(message: Message, *, is_quick: bool) -> Message | None:
         return last[1]
     if isinstance(message, OpenedMessage):
         if message.is_compressed:  # prove: amqp-bombs-are-not-decoded "message.is_compressed" -> "False"
-            return message  # a client of JMS sent it, and not an AMQP connector of ActiveMQ
+            return message  # sent by a JMS client, not stored by an AMQP connector of ActiveMQ
         if is_quick and not message.is_quick:
             return None
     if is_quick and message.size > QUICK_BYTES_MAX:
@@ -65,7 +65,7 @@ def decode(message: Message, *, is_quick: bool) -> Message | None:
         redelivery_counter=message.redelivery_counter,
         original_destination=message.original_destination,
     )
-    assert made.properties is not None, "it has the encoding"
+    assert made.properties is not None, "ORIGINAL_ENCODING is a property"
     made.properties.pop(NATIVE, None)
     made.broker_sequence = message.broker_sequence
     made.text_view = message.text_view
@@ -75,7 +75,7 @@ def decode(message: Message, *, is_quick: bool) -> Message | None:
 
 
 def _content_type(encoded: bytes, found: list[sections.Section]) -> str | None:
-    """Return the content type of the encoded message, because ActiveMQ's transformer ``raw`` sets no properties."""
+    """Return the content type of the encoded message: ActiveMQ's transformer ``raw`` does not set it as a property."""
     for each in found:
         if each.code == sections.PROPERTIES:
             properties = read_section(each.code, encoded, each.value, each.stop)

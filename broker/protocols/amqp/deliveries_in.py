@@ -1,6 +1,6 @@
-"""Deliveries of an AMQP client: transfers become messages, and receipts become outcomes. Pure.
+"""Deliveries from an AMQP client: transfers become messages, receipts become outcomes. Pure.
 
-The client has credit for a bounded number of messages, those that are not answered included.
+The credit of a link and its unanswered messages have a common limit (``links.CREDIT``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tandemmq.broker.protocols.amqp.errors import (
     Scope,
 )
 from tandemmq.broker.protocols.amqp.incoming import Incoming
-from tandemmq.broker.protocols.amqp.links import CREDIT, CREDIT_LOW, InLink, Partial
+from tandemmq.broker.protocols.amqp.links import CREDIT, CREDIT_LOW, IncomingDelivery, InLink
 from tandemmq.broker.protocols.amqp.outcomes import error_of
 from tandemmq.broker.protocols.amqp.schema import (
     ACCEPTED,
@@ -55,9 +55,9 @@ class DeliveriesIn:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
 
-    def take(self, link: InLink, transfer: schema.Transfer, payload: bytes) -> Partial | None:
-        """Carry out a transfer. Return the delivery if it is whole; None: more frames follow, or it was aborted. Raises
-        AmqpError."""
+    def take(self, link: InLink, transfer: schema.Transfer, payload: bytes) -> IncomingDelivery | None:
+        """Handle a transfer. Return the delivery when it is complete; None if more frames follow, or if it is aborted
+        or resumed. Raises AmqpError."""
         connection = self._endpoint.connection
         delivery = link.partial
         if delivery is None:
@@ -65,11 +65,11 @@ class DeliveriesIn:
                 raise AmqpError(INVALID_FIELD, "the first transfer of a delivery has no delivery-id", Scope.SESSION)
             if link.credit <= 0:
                 raise AmqpError(TRANSFER_LIMIT, "the link has no credit for this message", Scope.LINK)
-            link.partial = delivery = Partial(
+            link.partial = delivery = IncomingDelivery(
                 transfer.delivery_id, transfer.delivery_tag, transfer.message_format or 0, is_settled=False
             )
         elif not _continues(delivery, transfer):
-            text = "a delivery is not whole, and this transfer names another one"
+            text = "a delivery is incomplete, and this transfer names another one"
             raise AmqpError(INVALID_FIELD, text, Scope.SESSION)
         delivery.is_settled = delivery.is_settled or transfer.settled is True
         delivery.is_resumed = delivery.is_resumed or transfer.resume
@@ -83,9 +83,9 @@ class DeliveriesIn:
                 raise AmqpError(
                     MESSAGE_SIZE, text if link.is_control else f"{text}, wireFormat.maxFrameSize", Scope.LINK
                 )
-            most = connection.message_bytes_max
-            if connection.partial_bytes > most:
-                text = f"messages of this connection that are not whole have more than {most} bytes"
+            limit = connection.message_bytes_max
+            if connection.partial_bytes > limit:
+                text = f"incomplete messages of this connection have more than {limit} bytes"
                 raise AmqpError(RESOURCE_LIMIT, text, Scope.LINK)
             if transfer.more or delivery.content is not None:
                 delivery.content = delivery.content or BytesIO()
@@ -97,14 +97,14 @@ class DeliveriesIn:
         link.credit -= 1
         link.delivery_count = (link.delivery_count + 1) & UINT_MAX
         if transfer.aborted or delivery.is_resumed:
-            # The broker keeps no unsettled deliveries of a link that was detached, and must ignore such (AMQP 1.0,
-            # 2.7.5, resume): its attach has told the client, who sends the message as a new delivery.
+            # The broker keeps no unsettled deliveries of a detached link, as its attach shows. So it must ignore a
+            # resumed transfer (AMQP 1.0, 2.7.5, resume). The client sends the message as a new delivery.
             self.top_up(link)
             return None
         return delivery
 
-    def send(self, link: InLink, delivery: Partial, commands: list[Command]) -> None:
-        """Send a message. Raises AmqpError if it is refused, and its client has settled it."""
+    def send(self, link: InLink, delivery: IncomingDelivery, commands: list[Command]) -> None:
+        """Send a message. Raises AmqpError if it is presettled and refused."""
         connection = self._endpoint.connection
         transaction: Transaction | None = None
         try:
@@ -115,7 +115,7 @@ class DeliveriesIn:
         except AmqpError as error:
             if transaction is not None:  # prove: amqp-refused-send-fails-the-commit "is not None" -> "is self"
                 commands.append(transaction.failure(error.text))
-            # The message is damaged, and not the link: its client learns it by the outcome.
+            # The outcome reports the error, and the link stays attached. A presettled message has no outcome.
             if delivery.is_settled:
                 raise AmqpError(error.condition, error.text, Scope.LINK) from None
             self.answer(link, delivery.delivery_id, _rejected(Error(error.condition, error.text), transaction))
@@ -128,13 +128,13 @@ class DeliveriesIn:
         commands.append(Send(message, name, receipt))
 
     def drop_partial(self, link: InLink) -> None:
-        """Forget what came of a delivery that is not whole."""
+        """Drop an incomplete delivery."""
         if link.partial is not None:
             self._endpoint.connection.partial_bytes -= link.partial.size
             link.partial = None
 
     def stored(self, sent: Sent) -> None:
-        """Accept a message of the client: it is durable if it is to be. In a transaction, the commit makes it so."""
+        """Accept a message of the client: a durable one is in the store, or will be after the commit."""
         endpoint, transaction = self._endpoint, sent.transaction
         if not endpoint.is_ending:
             state = ACCEPTED if transaction is None else transaction.accepted
@@ -145,7 +145,7 @@ class DeliveriesIn:
         self.answered(sent.link)
 
     def not_stored(self, sent: Sent, error: ClientError) -> None:
-        """Reject a message of the client. The engine lets its transaction fail."""
+        """Reject a message of the client. The engine fails its transaction."""
         if sent.transaction is not None:
             sent.transaction.has_failed = True
         if not self._endpoint.is_ending:
@@ -153,12 +153,12 @@ class DeliveriesIn:
         self.answered(sent.link)
 
     def answer(self, link: InLink, delivery_id: int, state: Composite) -> None:
-        """Give a delivery of the client its outcome, and settle it unless the client does that first."""
+        """Write the outcome of a delivery, and settle it unless the receiver settle mode is second."""
         answer = Disposition(role=True, first=delivery_id, last=delivery_id, settled=not link.is_second, state=state)
-        self._endpoint.say(answer)
+        self._endpoint.write(answer)
 
     def answered(self, link: InLink) -> None:
-        """Note that one delivery less waits for its answer."""
+        """Count one unanswered delivery less."""
         link.unanswered -= 1
         if not link.unanswered and link.on_idle is not None:
             link.on_idle()
@@ -168,23 +168,23 @@ class DeliveriesIn:
     # ---- credit
 
     def top_up(self, link: InLink) -> None:
-        """Give a sending client more credit, if it has little; what is not answered counts as used."""
+        """Grant a sender more credit if it has little; unanswered deliveries count as used credit."""
         if link.is_over or self._endpoint.is_ending or link.credit + link.unanswered > CREDIT_LOW:
             return
         link.credit = CREDIT - link.unanswered
-        self.say_credit(link)
+        self.write_credit(link)
 
-    def say_credit(self, link: InLink) -> None:
+    def write_credit(self, link: InLink) -> None:
         """Write the flow of a link."""
         flow = self._endpoint.flow()
         flow.handle = link.own_handle
         flow.delivery_count = link.delivery_count
         flow.link_credit = link.credit
-        self._endpoint.say(flow)
+        self._endpoint.write(flow)
 
 
-def _continues(delivery: Partial, transfer: schema.Transfer) -> bool:
-    """Return whether a transfer names no other delivery than this one (AMQP 1.0, 2.7.5)."""
+def _continues(delivery: IncomingDelivery, transfer: schema.Transfer) -> bool:
+    """Return whether a transfer can belong to this delivery (AMQP 1.0, 2.7.5)."""
     return (
         transfer.delivery_id in (None, delivery.delivery_id)
         and transfer.delivery_tag in (None, delivery.delivery_tag)

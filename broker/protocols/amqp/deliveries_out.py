@@ -1,4 +1,4 @@
-"""Deliveries to an AMQP client: its credit and window, and the outcomes that it gives. Pure.
+"""Deliveries to an AMQP client: credit, window and outcomes. Pure.
 
 credit of the client -> Grant -> deliver -> frames -> disposition -> Ack, GiveBack, GiveUp
 """
@@ -14,7 +14,7 @@ from tandemmq.broker.protocols.amqp import schema
 from tandemmq.broker.protocols.amqp.endpoint import Endpoint
 from tandemmq.broker.protocols.amqp.errors import Scope, not_implemented
 from tandemmq.broker.protocols.amqp.hot import TRANSFER_HEAD_BYTES, transfer_head
-from tandemmq.broker.protocols.amqp.links import GRANTED_MAX, OutLink, Waiting
+from tandemmq.broker.protocols.amqp.links import GRANTED_MAX, Callbacks, OutLink
 from tandemmq.broker.protocols.amqp.outcomes import command_of, kept_outcome
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Flow
 from tandemmq.broker.protocols.amqp.transactions import Run, Transaction
@@ -33,11 +33,11 @@ class DeliveriesOut:
         self._endpoint = endpoint
         self._next_delivery_id = 0
         self._unsettled: dict[int, OutLink] = {}  # by delivery id
-        # Deliveries that wait for the window, with their tags. Of the first, some frames may be written.
+        # Deliveries that wait for the window, with their tags. Some frames of the first one may be written.
         self._waiting: deque[tuple[OutLink, int, Frames]] = deque()
 
     def forget(self, link: OutLink) -> None:
-        """Forget the deliveries of a link that is over."""
+        """Forget the deliveries of a link that has ended."""
         for id in link.unsettled:
             del self._unsettled[id]
         self._endpoint.scanned += len(link.unsettled)
@@ -51,7 +51,7 @@ class DeliveriesOut:
                     connection.waiting_bytes -= each[2].size
                 else:
                     self._waiting.append(each)
-            connection.tell_waiting()
+            connection.report_waiting()
 
     def stop(self) -> None:
         """Forget all deliveries that wait for the window."""
@@ -60,49 +60,49 @@ class DeliveriesOut:
             link.waiting = 0
             connection.waiting_bytes -= frames.size
         self._waiting.clear()
-        connection.tell_waiting()
+        connection.report_waiting()
 
     # ---- credit
 
     def flow(self, link: OutLink, flow: Flow, commands: list[Command]) -> None:
-        """Take over the credit that the client grants to a link. Raises AmqpError."""
+        """Apply the credit that the client grants to a link. Raises AmqpError."""
         if flow.properties is not None and _TRANSACTION in flow.properties:
             raise not_implemented("acquisition in a transaction (txn-id in a flow)")
         if flow.link_credit is not None:
-            # What the client counts may be behind, by deliveries that are on their way to it, but not ahead. Of those
-            # that wait, it may count the first, some of whose frames it has.
-            behind = max(_signed(link.delivery_count + link.waiting - (flow.delivery_count or 0)), 0)
-            link.remaining = flow.link_credit - behind
+            # The client's delivery-count may be lower than the broker's, because deliveries are on their way, but not
+            # higher. It may include the first waiting delivery, if the client has some of its frames.
+            in_flight = max(_signed(link.delivery_count + link.waiting - (flow.delivery_count or 0)), 0)
+            link.remaining = flow.link_credit - in_flight
         link.is_draining = flow.drain
         link.is_drained = False
         if flow.drain and (link.remaining <= 0 or self._room(link) <= 0):
-            # The engine may make deliveries until it has this: the answer counts them.
-            link.asked += 1
-            done = partial(self._granted, link)
-            commands.append(self._grant(link, Waiting(done, lambda error: done())))
+            # The engine may make deliveries until it has this grant: the answer counts them.
+            link.drain_grants += 1
+            done = partial(self._drain_granted, link)
+            commands.append(self._grant(link, Callbacks(done, lambda error: done())))
             return
-        receipt: Waiting | None = None
+        receipt: Callbacks | None = None
         if flow.echo and not flow.drain:
-            receipt = Waiting(partial(self._echo, link), lambda error: None)
+            receipt = Callbacks(partial(self._echo, link), lambda error: None)
         commands.append(self._grant(link, receipt))
 
     def _echo(self, link: OutLink) -> None:
-        """Say the state of a link, behind the answer to its attach."""
+        """Write the state of a link, after the answer to its attach."""
         if link.pending is not None:
-            link.owes_flow = True
+            link.is_flow_due = True
         elif not link.is_over and not self._endpoint.is_ending:
-            self._endpoint.say(self._flow_of(link))
+            self._endpoint.write(self._flow_of(link))
 
-    def _granted(self, link: OutLink) -> None:
-        """Answer a drain for which there is no credit, or no room, unless the client gave more credit meanwhile."""
-        link.asked -= 1
+    def _drain_granted(self, link: OutLink) -> None:
+        """Answer a drain without credit, or without room, unless the client has granted more credit meanwhile."""
+        link.drain_grants -= 1
         is_unanswered = link.is_draining and not link.is_over and not self._endpoint.is_ending
-        if is_unanswered and not link.asked and link.tag >= link.granted:
+        if is_unanswered and not link.drain_grants and link.tag >= link.granted:
             self._answer_drain(link)
 
-    def _grant(self, link: OutLink, receipt: Waiting | None = None) -> Grant:
-        """Return the command for the credit of the client, or the next part of it, as far as its unsettled deliveries
-        leave room."""
+    def _grant(self, link: OutLink, receipt: Callbacks | None = None) -> Grant:
+        """Return the command that grants the client's credit, or the next part of it, within the limit of unsettled
+        deliveries."""
         link.granted = link.tag + max(min(link.remaining, self._room(link), GRANTED_MAX), 0)
         return Grant(link.id, link.granted, is_drain=link.is_draining, receipt=receipt)
 
@@ -112,30 +112,31 @@ class DeliveriesOut:
         waiting = link.waiting if link.is_settled else len(link.unsettled)
         return self._endpoint.connection.unsettled_max - waiting
 
-    def _is_held(self, link: OutLink) -> bool:
-        """Return whether the client has credit that the engine does not have, and room for it again."""
+    def _needs_grant(self, link: OutLink) -> bool:
+        """Return whether the engine has used its grant, the client has more credit, and half of the limit of unsettled
+        deliveries is free."""
         is_held = link.tag >= link.granted and link.remaining > 0 and not link.is_drained
         return is_held and self._room(link) >= (self._endpoint.connection.unsettled_max + 1) // 2
 
-    def nothing(self, link: OutLink) -> None:
-        """End a drain: there are no more messages now."""
+    def end_drain(self, link: OutLink) -> None:
+        """Answer a drain: the engine has no more messages now."""
         if link.is_draining:
             self._answer_drain(link)
 
     def attached(self, link: OutLink) -> None:
         """Write the flow that waited for the answer to the attach."""
-        if link.owes_flow and not link.is_over:
-            link.owes_flow = False
+        if link.is_flow_due and not link.is_over:
+            link.is_flow_due = False
             if link.is_drained:
                 self._answer_drain(link)
             else:
                 self._echo(link)
 
     def _answer_drain(self, link: OutLink) -> None:
-        """Use up the credit that is left, and say so, behind the answer to the attach, and behind the deliveries that
+        """Use up the remaining credit and report it in a flow, after the answer to the attach and the deliveries that
         wait for the window."""
         if link.pending is not None:
-            link.owes_flow = link.is_drained = True
+            link.is_flow_due = link.is_drained = True
             return
         if link.waiting:
             link.is_drained = True
@@ -146,7 +147,7 @@ class DeliveriesOut:
         link.remaining = 0
         answer = self._flow_of(link)
         answer.drain = True
-        self._endpoint.say(answer)
+        self._endpoint.write(answer)
 
     def _flow_of(self, link: OutLink) -> Flow:
         flow = self._endpoint.flow()
@@ -159,11 +160,11 @@ class DeliveriesOut:
     # ---- transfers
 
     def deliver(self, link: OutLink, tag: int, message_pieces: list[bytes], message_format: int) -> None:
-        """Send a message, now or when the window of the client opens. Raises Undeliverable if it is longer than the
-        client takes."""
+        """Send a message, now or when the window of the client opens. Raises Undeliverable if it exceeds the
+        max-message-size of the client."""
         size = sum(map(len, message_pieces))
         if 0 < link.message_bytes_max < size:
-            self.passed_over(link, tag)
+            self.skip(link, tag)
             raise Undeliverable(f"it has {size} bytes, and its consumer takes {link.message_bytes_max}")
         link.tag = tag
         link.remaining -= 1
@@ -179,7 +180,7 @@ class DeliveriesOut:
             connection.write(transfer_head(endpoint.number, link.own_handle, id, tag, link.is_settled, size))
             for piece in message_pieces:
                 connection.write(piece)
-            endpoint.sent()
+            endpoint.count_sent()
             self._written(link, tag)
         else:
             tag_bytes = tag.to_bytes(8, "big")
@@ -190,59 +191,58 @@ class DeliveriesOut:
             self.send_waiting()
         if tag >= link.granted:
             if link.remaining > 0 and self._room(link) > 0:
-                connection.ask(self._grant(link))
-            elif link.is_draining and not link.asked:
+                connection.enqueue(self._grant(link))
+            elif link.is_draining and not link.drain_grants:
                 self._answer_drain(link)
 
-    def passed_over(self, link: OutLink, tag: int) -> None:
-        """Note a delivery that could not be made: the client has credit for another one."""
+    def skip(self, link: OutLink, tag: int) -> None:
+        """Skip a message that cannot be delivered. Its credit is used for the next one."""
         link.tag = tag
-        self._endpoint.connection.ask(self._grant(link))
+        self._endpoint.connection.enqueue(self._grant(link))
 
     def send_waiting(self) -> None:
-        """Send frames that wait, as many as the window of the client, the output and one turn take."""
+        """Write waiting frames, within the limits of the client's window, the output and one turn."""
         waiting, endpoint = self._waiting, self._endpoint
         connection = endpoint.connection
         while waiting and endpoint.window > 0:
             if not connection.may_send():
-                connection.go_on(self.send_waiting)
+                connection.call_next_turn(self.send_waiting)
                 break
             link, tag, frames = waiting[0]
             for piece in frames.next(endpoint.number, connection.frame_bytes_max):
                 connection.write(piece)
-            endpoint.sent()
+            endpoint.count_sent()
             if not frames.is_over:
                 continue
             waiting.popleft()
             link.waiting -= 1
             connection.waiting_bytes -= frames.size
             self._written(link, tag)
-            if link.is_settled and self._is_held(link):
-                connection.ask(self._grant(link))
-        connection.tell_waiting()
+            if link.is_settled and self._needs_grant(link):
+                connection.enqueue(self._grant(link))
+        connection.report_waiting()
 
     def _written(self, link: OutLink, tag: int) -> None:
-        """Note that all frames of a delivery were written: from now on it counts for the client, and a presettled one
-        is settled."""
+        """Count a delivery after its last frame is written; a presettled one is now settled."""
         link.delivery_count = (link.delivery_count + 1) & UINT_MAX
         if link.is_settled:
             link.seen = link.written_last = tag
             link.written = link.written or tag
-            self._endpoint.connection.ask_for(link)
+            self._endpoint.connection.acknowledge_later(link)
         if link.is_drained and not link.waiting:
             self._answer_drain(link)
 
     # ---- outcomes
 
     def disposition(self, disposition: schema.Disposition, commands: list[Command]) -> None:
-        """Carry out the outcome that a client gives for a range of deliveries. Raises AmqpError."""
+        """Handle a disposition of the client for a range of deliveries. Raises AmqpError."""
         if not disposition.role:
-            return  # of a client that sends: it has its answer
+            return  # from a sender, which has the outcome already
         transaction = self._transaction_of(disposition)
         if _outcome_of(disposition) is None and not disposition.settled:
             return
         first, last = disposition.first, disposition.last
-        if last is None or first == last:  # as below, for the usual case
+        if last is None or first == last:  # the common case, handled faster
             link = self._unsettled.pop(first, None)
             if link is not None:
                 self._give(disposition, transaction, [Run(link, link.unsettled.pop(first), first)], commands)
@@ -250,12 +250,12 @@ class DeliveriesOut:
         self._give_range(disposition, self._ids(first, last), commands)
 
     def _give_range(self, disposition: schema.Disposition, ids: deque[int], commands: list[Command]) -> None:
-        """Give the first of these deliveries their outcome. The others get it before the next frame of the client.
+        """Give the first of these deliveries their outcome. The others get it before the next frame is handled.
         Raises AmqpError if the transaction has ended meanwhile."""
         transaction = self._transaction_of(disposition)
         self._give(disposition, transaction, self._take_out(ids), commands)
         if ids:
-            self._endpoint.connection.put_off(self._endpoint.number, partial(self._give_range, disposition, ids))
+            self._endpoint.connection.defer(self._endpoint.number, partial(self._give_range, disposition, ids))
 
     def _transaction_of(self, disposition: schema.Disposition) -> Transaction | None:
         state = disposition.state
@@ -278,23 +278,23 @@ class DeliveriesOut:
             if transaction is not None:
                 transaction.retire(self, run, found, is_settled=disposition.settled, commands=commands)
                 if not disposition.settled:
-                    self._say_state(run, transaction.state(outcome), is_settled=False)
+                    self._write_state(run, transaction.state(outcome), is_settled=False)
             else:
-                receipt: Waiting | None = None
+                receipt: Callbacks | None = None
                 if not disposition.settled:
-                    self._endpoint.owe()
-                    receipt = Waiting(partial(self._holds, run, outcome), self._refused)
+                    self._endpoint.start_answer()
+                    receipt = Callbacks(partial(self._confirmed, run, outcome), self._refused)
                 commands.append(command_of(link, run.first, run.last, found, receipt))
             self._note_seen(run, commands)
 
     def _note_seen(self, run: Run, commands: list[Command]) -> None:
         link = run.link
         link.seen = max(link.seen, run.last)
-        if self._is_held(link):
+        if self._needs_grant(link):
             commands.append(self._grant(link))
 
     def _ids(self, first: int, last: int) -> deque[int]:
-        """Return the ids in this range that deliveries have."""
+        """Return the ids of the unsettled deliveries in this range."""
         unsettled = self._unsettled
         count = ((last - first) & UINT_MAX) + 1
         if count <= len(unsettled):
@@ -305,7 +305,7 @@ class DeliveriesOut:
         return deque([id for id in unsettled if (id - first) & UINT_MAX < count])
 
     def _take_out(self, ids: deque[int]) -> list[Run]:
-        """Take out the first deliveries of these, as far as they make no more than COMMANDS_MAX runs."""
+        """Remove the first of these deliveries from the unsettled ones; return them in at most COMMANDS_MAX runs."""
         unsettled = self._unsettled
         found: list[Run] = []
         latest: dict[OutLink, Run] = {}
@@ -315,8 +315,7 @@ class DeliveriesOut:
             if link is not None:  # otherwise its link has ended meanwhile
                 tag = link.unsettled[id]
                 run = latest.get(link)
-                # Between the tags of a run there is no other delivery: the engine may have one that is in a
-                # transaction.
+                # The tags of a run have no gaps: a delivery in a gap may belong to a transaction in the engine.
                 if run is not None and run.last + 1 == tag:  # prove: amqp-runs-have-no-gaps " and run.last + 1 == tag"
                     run.last = tag
                     run.ids.append(id)
@@ -331,7 +330,7 @@ class DeliveriesOut:
         return found
 
     def resume(self, run: Run) -> None:
-        """Have deliveries wait for the client again: their transaction was rolled back."""
+        """Make deliveries unsettled again after the rollback of their transaction."""
         link = run.link
         tag = run.first
         for id in run.ids:
@@ -341,36 +340,36 @@ class DeliveriesOut:
         self._endpoint.scanned += len(run.ids)
 
     def settle(self, run: Run, state: Any) -> None:
-        """Settle deliveries with an outcome that holds."""
+        """Settle deliveries with a confirmed outcome."""
         if not self._endpoint.is_ending:
-            self._say_state(run, state, is_settled=True)
+            self._write_state(run, state, is_settled=True)
 
-    def _say_state(self, run: Run, state: Any, *, is_settled: bool) -> None:
-        """Write the state of deliveries, and of no others: the client may have given those another outcome."""
+    def _write_state(self, run: Run, state: Any, *, is_settled: bool) -> None:
+        """Write the state of exactly these deliveries: deliveries between them may have another outcome."""
         first = last = run.ids[0]
         for id in run.ids[1:]:
             if id != (last + 1) & UINT_MAX:
-                self._endpoint.say(schema.Disposition(False, first, last, is_settled, state))
+                self._endpoint.write(schema.Disposition(False, first, last, is_settled, state))
                 first = id
             last = id
-        self._endpoint.say(schema.Disposition(False, first, last, is_settled, state))
+        self._endpoint.write(schema.Disposition(False, first, last, is_settled, state))
 
-    def _holds(self, run: Run, state: Any) -> None:
-        """Settle deliveries whose outcome, which the client gave without settling them, holds."""
+    def _confirmed(self, run: Run, state: Any) -> None:
+        """Settle deliveries that the client did not settle, after their outcome is confirmed."""
         self.settle(run, state)
-        self._endpoint.finish(None)
+        self._endpoint.finish_answer(None)
 
     def _refused(self, error: ClientError) -> None:
-        self._endpoint.finish(None)
+        self._endpoint.finish_answer(None)
 
 
 def _outcome_of(disposition: schema.Disposition) -> schema.Composite | None:
-    """Return the outcome of a disposition, in a transaction or not. None: it has none."""
+    """Return the outcome of a disposition, in a transaction or not; None if it has none."""
     state = disposition.state
     return kept_outcome(state.outcome if isinstance(state, schema.TransactionalState) else state)
 
 
 def _signed(number: int) -> int:
-    """Return the difference of two serial numbers, which may be negative."""
+    """Return a difference of two serial numbers as a signed number."""
     number &= UINT_MAX
     return number - (UINT_MAX + 1) if number > UINT_MAX // 2 else number

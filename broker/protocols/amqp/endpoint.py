@@ -1,6 +1,6 @@
-"""Endpoint of an AMQP session: what its links and deliveries share. Pure.
+"""Endpoint of an AMQP session: state that its links and deliveries share. Pure.
 
-Windows count frames. This side's window never ends; the client's bounds the frames of deliveries to it.
+Windows count frames. The broker's window never closes; the client's window limits the frames of deliveries to it.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from tandemmq.broker.protocols.amqp.links import OutLink
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Begin, Composite, Flow
 from tandemmq.broker.protocols.amqp.transactions import Transactions
 
-# Our window, in frames: sent again with each flow, so it never ends.
+# The broker's window, in frames. Each flow renews it, so it never closes.
 WINDOW: Final = (1 << 31) - 1
 
 
 class Connected(Protocol):
-    """Part of a connection that a session uses."""
+    """Interface of a connection that an endpoint uses."""
 
     now: int
     frame_bytes_max: int  # of the client
     message_bytes_max: int
-    unsettled_max: int  # deliveries of one link that wait for its client, or for its window
-    partial_bytes: int  # of deliveries that are not whole, in all sessions
+    unsettled_max: int  # deliveries of one link that are unsettled, or presettled and wait for the window
+    partial_bytes: int  # of incomplete deliveries, in all sessions
     waiting_bytes: int  # of deliveries that wait for the windows of all sessions
     transactions: Transactions
 
-    def say(self, channel: int, performative: Composite) -> None: ...
+    def write_performative(self, channel: int, performative: Composite) -> None: ...
 
     def write(self, data: bytes | memoryview) -> None: ...
 
@@ -38,28 +38,28 @@ class Connected(Protocol):
 
     def next_message_id(self) -> str: ...
 
-    def ask(self, command: Command) -> None:
-        """Give the engine a command in the next turn."""
+    def enqueue(self, command: Command) -> None:
+        """Pass a command to the engine in the next turn."""
 
-    def ask_for(self, link: OutLink) -> None:
-        """Acknowledge what was written to the link, in the next turn."""
+    def acknowledge_later(self, link: OutLink) -> None:
+        """Acknowledge the presettled deliveries that were written to the link, in the next turn."""
 
-    def tell_waiting(self) -> None:
-        """Have the transport count ``waiting_bytes``."""
+    def report_waiting(self) -> None:
+        """Report ``waiting_bytes`` to the transport."""
 
     def may_send(self) -> bool:
-        """Return whether a frame of a delivery that waits may be written in this turn, and count it."""
+        """Return whether a frame of a waiting delivery may be written in this turn, and count it."""
 
-    def put_off(self, channel: int, step: Callable[[list[Command]], None]) -> None:
-        """Have a function called before the next frame of the client: the rest of the present one."""
+    def defer(self, channel: int, step: Callable[[list[Command]], None]) -> None:
+        """Call a function, which continues the current frame, before the next frame is handled."""
 
-    def go_on(self, step: Callable[[], None]) -> None:
-        """Have a function called in the next turn in which the output has room."""
+    def call_next_turn(self, step: Callable[[], None]) -> None:
+        """Call a function in the next turn in which the output has room."""
 
 
 class Endpoint:
-    """State of a session. ``number`` is its channel in both directions. ``is_ending``: it ended with an error of its
-    own, and frames of the client are dropped until the client ends it, too."""
+    """State of a session. ``number``: its channel in both directions. ``is_ending``: this side ended it with an error;
+    frames of the client are dropped until the client ends it, too."""
 
     __slots__ = (
         "_end_answer",
@@ -77,31 +77,31 @@ class Endpoint:
         self.connection = connection
         self.number = number
         self.is_ending = False
-        self.scanned = 0  # deliveries that a step looked at, for the turn of the connection
-        self.window = begin.incoming_window  # of the client: frames that it still takes
+        self.scanned = 0  # examined deliveries, which the connection limits in a turn
+        self.window = begin.incoming_window  # frames that the client still accepts
         self._next_in = begin.next_outgoing_id
         self._next_out = 0
-        self._unfinished = 0  # answers that an end waits for
+        self._unfinished = 0  # answers that precede the answer to an end
         self._end_answer: Callable[[], None] | None = None
 
-    def say(self, performative: Composite) -> None:
-        self.connection.say(self.number, performative)
+    def write(self, performative: Composite) -> None:
+        self.connection.write_performative(self.number, performative)
 
     # ---- windows
 
-    def came(self) -> None:
+    def count_received(self) -> None:
         """Count a transfer of the client."""
         self._next_in = (self._next_in + 1) & UINT_MAX
 
-    def sent(self) -> None:
+    def count_sent(self) -> None:
         """Count a transfer to the client."""
         self._next_out = (self._next_out + 1) & UINT_MAX
         self.window -= 1
 
-    def widen(self, flow: Flow) -> None:
-        """Take over the window that the client grants."""
+    def update_window(self, flow: Flow) -> None:
+        """Apply the window that the client grants."""
         if flow.next_incoming_id is None or not self._next_out:
-            # The client did not see our first frames, or gives a number that it cannot know yet (rhea, AMQPNetLite).
+            # The client has not seen our first frame, or sends a number that it cannot know yet (rhea, AMQPNetLite).
             self.window = flow.incoming_window - self._next_out
         else:
             used = (self._next_out - flow.next_incoming_id) & UINT_MAX
@@ -118,20 +118,20 @@ class Endpoint:
 
     # ---- the end
 
-    def owe(self) -> None:
-        """Have the end of the session wait for one call of ``finish`` more."""
+    def start_answer(self) -> None:
+        """Delay the answer to the end of the session until one more call of ``finish_answer``."""
         self._unfinished += 1
 
-    def finish(self, answer: Composite | None) -> None:
-        """Write an answer that the end of the session waits for, and that to the end behind the last of them."""
+    def finish_answer(self, answer: Composite | None) -> None:
+        """Write an answer that precedes the answer to the end; after the last one, answer the end."""
         if answer is not None and not self.is_ending:
-            self.say(answer)
+            self.write(answer)
         self._unfinished -= 1
         if not self._unfinished and self._end_answer is not None:
             self._end_answer()
 
     def end(self, answer: Callable[[], None]) -> None:
-        """Call ``answer`` behind the last answer that the end waits for."""
+        """Call ``answer`` after the last call of ``finish_answer``."""
         if self._unfinished:
             self._end_answer = answer
         else:

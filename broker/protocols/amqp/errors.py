@@ -1,4 +1,4 @@
-"""Errors of AMQP: the condition, the text, and the endpoint that ends with it."""
+"""AMQP errors: condition, text, and scope."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _CONDITIONS: Final = {
 
 
 class Scope(Enum):
-    """Endpoint that an error ends: the smallest that the mistake touches."""
+    """Endpoint that an error ends: the smallest one that it affects."""
 
     CONNECTION = auto()
     SESSION = auto()
@@ -54,7 +54,7 @@ class Scope(Enum):
 
 
 class AmqpError(Exception):
-    """A mistake of the peer. ``condition``: the symbol of the error; ``scope``: the endpoint that ends."""
+    """An error of the peer. ``condition``: the symbol of the error; ``scope``: the endpoint that ends."""
 
     def __init__(self, condition: str, text: str, scope: Scope = Scope.CONNECTION) -> None:
         super().__init__(text)
@@ -88,5 +88,5 @@ def condition_of(error: ClientError) -> str:
     if isinstance(error, ConnectionFailure):
         return error.condition
     if isinstance(error, Undecided):
-        return RESOURCE_LIMIT  # Qpid JMS gives up for good at UNAUTHORIZED
+        return RESOURCE_LIMIT  # after UNAUTHORIZED, Qpid JMS does not reconnect
     return _CONDITIONS.get(error.kind, INTERNAL_ERROR)

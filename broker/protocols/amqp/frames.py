@@ -4,8 +4,8 @@
     frame     size u32  doff u8  type u8  channel u16   (doff * 4 - 8) bytes, performative, payload
               size counts the whole frame; type 0: AMQP, 1: SASL; a frame without a body is a heart-beat
 
-Promises: the result does not depend on the pieces in which the bytes arrive. A size is checked as soon as its bytes are
-there, before memory is used for the frame.
+Promises: the result does not depend on the pieces in which the bytes arrive. A size is checked when its bytes have
+arrived, before memory is used for the frame.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ AMQP: Final = b"AMQP\0\1\0\0"
 SASL: Final = b"AMQP\3\1\0\0"
 HEADER_BYTES: Final = 8
 OF_AMQP, OF_SASL = 0, 1
-# The limit that each peer must take (MIN-MAX-FRAME-SIZE).
+# Smallest max-frame-size that a peer may have (MIN-MAX-FRAME-SIZE).
 FRAME_BYTES_MIN: Final = 512
-# Limit of a frame before the open was read: a login with a token, and the properties of a client, take less.
+# Limit of a frame before the open is read: a login with a token, and the properties of a client, are shorter.
 EARLY_FRAME_BYTES_MAX: Final = 16 * 1024
 _HEAD: Final = struct.Struct(">IBBH")
 FRAME_HEAD_BYTES: Final = _HEAD.size
@@ -42,14 +42,14 @@ class Frame:
 
 
 class FrameCutter:
-    """Takes bytes as they arrive, and returns complete frames. ``frame_bytes_max`` may be changed between frames."""
+    """Divides received bytes into frames. ``frame_bytes_max`` may be changed between frames."""
 
     __slots__ = ("_buffer", "_start", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int = EARLY_FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
         self._buffer = bytearray()
-        self._start = 0  # of what was not returned
+        self._start = 0  # offset of the first byte that was not returned
 
     @property
     def pending_bytes(self) -> int:
@@ -64,7 +64,7 @@ class FrameCutter:
         self._buffer += data
 
     def header(self) -> bytes | None:
-        """Return the next 8 bytes, a protocol header; None: they are not there yet."""
+        """Return the next 8 bytes, a protocol header; None if more bytes are needed."""
         begin = self._start
         if self.pending_bytes < HEADER_BYTES:
             return None
@@ -72,7 +72,7 @@ class FrameCutter:
         return bytes(self._buffer[begin : self._start])
 
     def next_frame(self) -> Frame | None:
-        """Return the next complete frame; None: more bytes are needed. Raises AmqpError, after which the connection
+        """Return the next complete frame; None if more bytes are needed. Raises AmqpError, after which the connection
         must end."""
         begin = self._start
         available = len(self._buffer) - begin
@@ -90,7 +90,7 @@ class FrameCutter:
         return Frame(type, channel, bytes(memoryview(self._buffer)[begin + start : begin + size]), size)
 
     def put_back(self, frame: Frame) -> None:
-        """Have the frame that was returned last come again. No bytes were fed since."""
+        """Return the last frame again in the next call of ``next_frame``. Call this before ``feed``."""
         self._start -= frame.size
 
 
@@ -100,5 +100,5 @@ def frame_of(channel: int, body: bytes, type: int = OF_AMQP) -> bytes:
 
 
 def head_of(channel: int, body_bytes: int) -> bytes:
-    """Return the head of a frame of AMQP with a body of so many bytes."""
+    """Return the head of an AMQP frame with a body of this length."""
     return _HEAD.pack(_HEAD.size + body_bytes, 2, OF_AMQP, channel)

@@ -1,12 +1,12 @@
-"""The composite types of each message in their usual forms, without the table of schema.py. Pure.
+"""Fast codec for common forms of the composite types that each message has, without the table of schema.py. Pure.
 
     transfer      00 53 14 c0 size count  handle delivery-id delivery-tag message-format settled more ...
     disposition   00 53 15 c0 size count  role first last settled accepted ...
     header        00 53 70 c0 size count  durable priority ttl first-acquirer delivery-count
     properties    00 53 73 c0 size count  message-id user-id to subject reply-to correlation-id ...
 
-Promises: each result is the same as that of ``codec.py``. Anything unusual or damaged gives None: then codec.py reads
-it, or names the mistake.
+Promise: each result equals that of ``codec.py``. Each function that reads returns None for an uncommon form and for
+damaged bytes; then codec.py reads them or reports the error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tandemmq.broker.protocols.amqp.types import Timestamp
 
 _TRANSFER: Final = b"\0\x53\x14\xc0"
 _DISPOSITION: Final = b"\0\x53\x15\xc0"
-_START: Final = 6  # of the first field, behind size and count
+_START: Final = 6  # offset of the first field, after size and count
 _NULL: Final = 0x40
 _TRUE: Final = 0x41
 _FALSE: Final = 0x42
@@ -45,7 +45,7 @@ def _flag(code: int) -> int:
 
 
 def _uint(data: bytes, at: int) -> int:
-    """Return the uint at this place; -1: there is none."""
+    """Return the uint at this offset; -1 if there is none."""
     code = data[at]
     if code == _SMALL:
         return data[at + 1]
@@ -56,14 +56,14 @@ def _uint(data: bytes, at: int) -> int:
     return -1
 
 
-def _behind(data: bytes, at: int) -> int:
-    """Return the place behind the uint at this place."""
+def _after(data: bytes, at: int) -> int:
+    """Return the offset after the uint at this offset."""
     code = data[at]
     return at + (2 if code == _SMALL else 5 if code == _UINT else 1)
 
 
 def read_transfer(data: bytes) -> tuple[Transfer, int] | None:
-    """Return a transfer that begins a delivery, without a state, and the place of its payload."""
+    """Return the first transfer of a delivery, without a state, and the offset of its payload."""
     if not data.startswith(_TRANSFER):
         return None
     try:
@@ -72,16 +72,16 @@ def read_transfer(data: bytes) -> tuple[Transfer, int] | None:
         if fields < 5 or stop > len(data):
             return None
         handle = _uint(data, _START)
-        at = _behind(data, _START)
+        at = _after(data, _START)
         delivery_id = _uint(data, at)
-        at = _behind(data, at)
+        at = _after(data, at)
         size = data[at + 1]
         if handle < 0 or delivery_id < 0 or data[at] != _BINARY or size > _TAG_BYTES_MAX:
             return None
         tag = data[at + 2 : at + 2 + size]
         at += 2 + size
         message_format = _uint(data, at)
-        at = _behind(data, at)
+        at = _after(data, at)
         settled = data[at]
         more = resume = aborted = batchable = 0
         at += 1
@@ -89,7 +89,7 @@ def read_transfer(data: bytes) -> tuple[Transfer, int] | None:
             more = _flag(data[at])
             at += 1
         if (fields > 6 and data[at] != _NULL) or (fields > 7 and data[at + 1] != _NULL):
-            return None  # it has a mode or a state
+            return None  # it has a settle mode or a state
         at += min(max(fields - 6, 0), 2)
         if fields > 8:
             resume = _flag(data[at])
@@ -114,7 +114,7 @@ def read_transfer(data: bytes) -> tuple[Transfer, int] | None:
 
 
 def read_disposition(data: bytes) -> Disposition | None:
-    """Return a disposition of a receiver that accepts."""
+    """Return a disposition of a receiver with the outcome accepted."""
     if not data.startswith(_DISPOSITION):
         return None
     try:
@@ -122,13 +122,13 @@ def read_disposition(data: bytes) -> Disposition | None:
         if stop != len(data) or not 5 <= data[5] <= 6 or data[_START] != _TRUE:
             return None
         first = last = _uint(data, _START + 1)
-        at = _behind(data, _START + 1)
+        at = _after(data, _START + 1)
         is_single = data[at] == _NULL
         if is_single:
             at += 1
         else:
             last = _uint(data, at)
-            at = _behind(data, at)
+            at = _after(data, at)
         settled = _flag(data[at])
         if first < 0 or last < 0 or settled < 0:
             return None
@@ -148,16 +148,16 @@ def read_disposition(data: bytes) -> Disposition | None:
     return Disposition(True, first, None if is_single else last, settled == 1, ACCEPTED, batchable == 1)
 
 
-# ---- sections of a message: ``data`` is what is described
+# ---- sections of a message: ``data`` is the described list
 
 _UINTS: Final = bytes((_ZERO, _SMALL, _UINT))
 _HEADER: Final = b"\0\x53\x70\xc0"
 _NO_DELIVERIES: Final = bytes((_NULL, _ZERO))
 _SMALL_ULONG: Final = 0x53
-_BEFORE_ANNOTATIONS: Final = 0x71  # the header and the delivery annotations have codes up to this
+_BEFORE_ANNOTATIONS: Final = 0x71  # highest code of a section before the message annotations
 _DEFAULT_PRIORITY: Final = 4
 _PRIORITY_MAX: Final = 9
-# For each field of the properties, the constructors of its usual forms.
+# For each field of the properties, the constructors of its common forms.
 _USUAL: Final = (
     bytes((_TEXT,)), bytes((_BINARY,)), *[bytes((_TEXT,))] * 4, *[bytes((_SYMBOL,))] * 2, *[bytes((_TIME,))] * 2,
     bytes((_TEXT,)), _UINTS, bytes((_TEXT,)),
@@ -192,7 +192,7 @@ def read_header(data: bytes) -> Header | None:
                 found.ttl = _uint(data, at)
                 if found.ttl < 0:
                     return None
-            at = _behind(data, at)
+            at = _after(data, at)
         if left > 3:
             if data[at] != _NULL:
                 found.first_acquirer = data[at] == _TRUE
@@ -204,15 +204,15 @@ def read_header(data: bytes) -> Header | None:
                 found.delivery_count = _uint(data, at)
                 if found.delivery_count < 0:
                     return None
-            at = _behind(data, at)
+            at = _after(data, at)
     except IndexError:
         return None
     return found if at == stop and left <= 5 else None
 
 
 def has_header(message: bytes, durable: bool, priority: int) -> bool:
-    """Return whether an encoded message begins with a header that says this, and nothing of a time to live or of
-    earlier deliveries; or with no header, if that says the same. Delivery annotations must not follow."""
+    """Return whether the header of an encoded message has these values, no ttl and no delivery-count. A message without
+    a header has the defaults. Delivery annotations must not follow."""
     is_durable, known, at = False, _DEFAULT_PRIORITY, 0
     try:
         if message.startswith(_HEADER):
@@ -277,7 +277,7 @@ def read_properties(data: bytes) -> Properties | None:
                 at += 9
             else:
                 values.append(_uint(data, at))
-                at = _behind(data, at)
+                at = _after(data, at)
     except (IndexError, UnicodeDecodeError):
         return None
     return Properties(*values) if at == stop else None
@@ -285,16 +285,16 @@ def read_properties(data: bytes) -> Properties | None:
 
 # ---- writing
 
-_FRAME: Final = struct.Struct(">IBBH4sBB")  # the head of a frame, and what begins its performative
+_FRAME: Final = struct.Struct(">IBBH4sBB")  # head of a frame, and start of its performative
 _TRANSFER_FIELDS: Final = struct.Struct(">BIBIBBQBB")
 _DISPOSITION_FIELDS: Final = struct.Struct(">BBIBIB4s")
-#: Bytes before the payload of ``transfer_head``.
+#: Number of bytes that ``transfer_head`` returns.
 TRANSFER_HEAD_BYTES: Final = _FRAME.size + _TRANSFER_FIELDS.size
 
 
 def transfer_head(channel: int, handle: int, delivery_id: int, tag: int, settled: bool, payload_bytes: int) -> bytes:
-    """Return the bytes before the payload of a frame with a whole delivery, of message-format 0. ``tag``: a number of
-    64 bits."""
+    """Return the bytes before the payload of a frame with a complete delivery of message-format 0. ``tag``: a number
+    of 64 bits."""
     head = _FRAME.pack(TRANSFER_HEAD_BYTES + payload_bytes, 2, 0, channel, _TRANSFER, _TRANSFER_FIELDS.size + 1, 5)
     return head + _TRANSFER_FIELDS.pack(
         _UINT, handle, _UINT, delivery_id, _BINARY, 8, tag, _ZERO, _TRUE if settled else _FALSE
@@ -302,7 +302,7 @@ def transfer_head(channel: int, handle: int, delivery_id: int, tag: int, settled
 
 
 def accepted(channel: int, first: int, last: int) -> bytes:
-    """Return the frame that settles deliveries of the client as accepted."""
+    """Return the frame that settles deliveries from the client as accepted."""
     size = _DISPOSITION_FIELDS.size
     head = _FRAME.pack(_FRAME.size + size, 2, 0, channel, _DISPOSITION, size + 1, 5)
     return head + _DISPOSITION_FIELDS.pack(_TRUE, _UINT, first, _UINT, last, _TRUE, _ACCEPTED_STATES[0])

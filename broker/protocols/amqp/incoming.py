@@ -1,8 +1,8 @@
-"""Message of an AMQP client to the broker's message, as ActiveMQ's transformer ``native`` maps it
+"""Decoder of messages from AMQP clients: maps them to the broker's messages, as ActiveMQ's transformer ``native`` does
 (docs/formats/amqp.md). Pure.
 
-The body is the whole encoded message, so it reaches other AMQP clients byte for byte. What the broker and selectors
-need are fields and properties. Clients of other protocols get the body by ``protocols.encoded``.
+The body is the complete encoded message, so other AMQP clients get it byte for byte. Values that the broker and
+selectors need are fields and properties. ``protocols.encoded`` decodes the body for clients of other protocols.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ANNOTATION: Final = "JMS_AMQP_MA_"
 FOOTER: Final = "JMS_AMQP_FT_"
 _RESERVED: Final = "JMS_AMQP_"
 
-# Limits of a message beside its body: bytes of the other sections, and properties.
+# Limits of a message: bytes of all sections except the body, and number of properties.
 ENVELOPE_BYTES_MAX: Final = 1 << 20
 PROPERTIES_MAX: Final = 1_000
 PRIORITY_MAX: Final = 9
@@ -44,13 +44,13 @@ _DELIVERY_DELAY: Final = "x-opt-delivery-delay"
 _CRON: Final = "x-opt-delivery-cron"
 _SCHEDULED_DELAY: Final = "AMQ_SCHEDULED_DELAY"
 _SCHEDULED_CRON: Final = "AMQ_SCHEDULED_CRON"
-# Annotations of repeated deliveries: the property, and the largest value.
+# Annotations of repeated deliveries: name and largest value of the property.
 _REPEATED: Final = {
     "x-opt-delivery-repeat": ("AMQ_SCHEDULED_REPEAT", _INT_MAX),
     "x-opt-delivery-period": ("AMQ_SCHEDULED_PERIOD", TIME_MAX),
 }
-# Application properties that ActiveMQ takes for fields of the message, and the name of the user that the broker knows;
-# here they stay with the encoded message.
+# Application properties that ActiveMQ maps to fields of the message, and JMSXUserID, which the broker sets. Here they
+# stay in the encoded message only.
 _FIELDS: Final = frozenset(
     [
         "JMSXDeliveryCount",
@@ -71,15 +71,15 @@ _NOWHERE: Final = Destination(DestinationKind.QUEUE, "")
 
 
 class Incoming:
-    """The parts of one message while it is mapped. ``now``: milliseconds since 1970. Raises AmqpError for one that is
-    damaged or too large."""
+    """Mapping of one message. ``now``: milliseconds since 1970. Raises AmqpError if the message is damaged or its
+    sections are too long."""
 
     def __init__(self, encoded: bytes, now: int) -> None:
         self._encoded = encoded
         self._now = now
         self._to: Any = None
-        self._has_time = False  # of delivery
-        self._values_left = VALUES_MAX  # that all maps of the message may have
+        self._has_delivery_time = False
+        self._values_left = VALUES_MAX  # limit of values in the maps that are not read yet
         self.properties: dict[str, PropertyValue] = {}
         found = scan(encoded)
         self._by_code = {each.code: each for each in found}
@@ -91,7 +91,8 @@ class Incoming:
             raise _too_much(f"{len(encoded) - body} bytes beside its body, and {ENVELOPE_BYTES_MAX} are allowed")
 
     def message(self, destination: Destination | None, message_id: str, message_format: int) -> Message:
-        """Return the message; without ``destination``, it names its own. Raises AmqpError for one that is damaged."""
+        """Return the message. If ``destination`` is None, the property ``to`` names it. Raises AmqpError if the message
+        is damaged."""
         message = Message(
             destination or _NOWHERE, message_id, self._encoded, BodyKind.BYTES, properties=self.properties
         )
@@ -112,7 +113,7 @@ class Incoming:
         return message
 
     def _value(self, code: int) -> Any:
-        """Return the decoded value of a section; None: there is no such section."""
+        """Return the decoded value of a section; None if the message does not have it."""
         section = self._by_code.get(code)
         if section is None:
             return None
@@ -159,26 +160,26 @@ class Incoming:
                 self._schedule(key, value)
 
     def _schedule(self, key: str, value: Any) -> None:
-        """Delay or repeat the delivery. If a message has both, its delivery time counts (Artemis), not its delay."""
+        """Delay or repeat the delivery. A delivery time takes precedence over a delay, as in Artemis."""
         if key == _CRON:
             if not isinstance(value, str):
                 raise DecodeError(f"the annotation {key} is not a string")
             self._put(_SCHEDULED_CRON, str(value))
         elif key in _REPEATED:
-            name, most = _REPEATED[key]
+            name, limit = _REPEATED[key]
             count = _number(key, value)
-            if not 0 < count <= most:
+            if not 0 < count <= limit:
                 return
-            if most == _INT_MAX:
+            if limit == _INT_MAX:
                 self.properties[name] = count
             else:
                 self.properties[name] = Long(count)
         elif key == _DELIVERY_TIME:
-            self._has_time = True
+            self._has_delivery_time = True
             self._delay(_number(key, value) - self._now)
         elif key == _DELIVERY_DELAY:
             delay = _number(key, value)
-            if not self._has_time:
+            if not self._has_delivery_time:
                 self._delay(delay)
 
     def _delay(self, milliseconds: int) -> None:
@@ -224,7 +225,7 @@ class Incoming:
                 self._put(str(key), value)
 
     def _put(self, name: str, value: Any) -> None:
-        """Set a property, unless its name or value has no form in Java: then only AMQP clients get it."""
+        """Set a property if its name and value have a Java form; otherwise only AMQP clients get it."""
         try:
             if has_room_for(name):
                 self.properties[name] = mapped(value)
@@ -238,8 +239,8 @@ PREFIXES: Final = (UUID_PREFIX, ULONG_PREFIX, BINARY_PREFIX, STRING_PREFIX)
 
 
 def id_text(value: Any) -> str:
-    """Return the text of a message-id or correlation-id. Raises DecodeError for a type that is no id, and AmqpError for
-    one that is too long."""
+    """Return the text of a message-id or correlation-id. Raises DecodeError for any other type, and AmqpError for a
+    text that is too long."""
     kind = type(value)
     if kind in (str, Symbol):
         found = STRING_PREFIX + value if value.startswith(PREFIXES) else str(value)

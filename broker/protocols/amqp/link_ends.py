@@ -1,7 +1,7 @@
-"""Ends of the links of one AMQP session: by their client, by its mistake, by another link of their name, or by the
+"""Ends of the links of one AMQP session: by a detach, an error of the client, another link of the same name, or the
 broker. Pure.
 
-An answer to a detach comes behind all that the link did.
+A detach is answered after all other answers of its link.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tandemmq.broker.protocols.amqp.deliveries_out import DeliveriesOut
 from tandemmq.broker.protocols.amqp.endpoint import Connected, Endpoint
 from tandemmq.broker.protocols.amqp.errors import LINK_STOLEN
 from tandemmq.broker.protocols.amqp.link_table import Link, LinkTable
-from tandemmq.broker.protocols.amqp.links import InLink, OutLink, Waiting, do_nothing
+from tandemmq.broker.protocols.amqp.links import Callbacks, InLink, OutLink, do_nothing
 from tandemmq.broker.protocols.amqp.outcomes import acknowledged, error_of
 from tandemmq.broker.protocols.amqp.schema import Error
 from tandemmq.broker.protocols.amqp.subscriptions import Subscription, end, find, reason_of
@@ -34,11 +34,11 @@ from tandemmq.store.records.message import Destination
 
 
 class LinksConnected(Connected, Protocol):
-    """Part of a connection that the links of a session use."""
+    """Interface of a connection that the links of a session use."""
 
-    by_name: dict[tuple[str, bool], tuple[LinkEnds, Link]]  # links by name; True: of clients that receive
+    by_name: dict[tuple[str, bool], tuple[LinkEnds, Link]]  # links by name and role of the client; True: receiver
 
-    def leave(self, link: OutLink) -> None: ...
+    def remove_out_link(self, link: OutLink) -> None: ...
 
     def count_links(self, count: int, name_characters: int, commands: list[Command]) -> None:
         """Count more or fewer links, with the characters of their names. Raises AmqpError if there are too many."""
@@ -66,14 +66,15 @@ class LinkEnds:
         self._control_links = control_links
 
     def refuse(self, attach: schema.Attach, own_handle: int, error: Error | None) -> None:
-        """Answer an attach that is refused: without the terminus of this side, and then a detach with the reason (None:
-        the detach comes from elsewhere)."""
-        self._endpoint.say(refusal_of(attach, own_handle))
+        """Refuse an attach: write an attach without this side's terminus, then a detach with ``error``. None: the
+        answer to the client's detach has the error."""
+        self._endpoint.write(refusal_of(attach, own_handle))
         if error is not None:
-            self._leave(attach.handle, own_handle, error)
+            self._detach_now(attach.handle, own_handle, error)
 
     def not_attached(self, link: Link, error: ClientError) -> None:
-        """Answer an attach that the engine refused. If the client has detached it meanwhile, the detach follows."""
+        """Answer an attach that the engine refused. If the client has detached the link meanwhile, the answer to its
+        detach follows."""
         is_detached = not self._forget(link)
         if link.temporary is not None:
             self._remove(link.temporary)
@@ -83,14 +84,14 @@ class LinkEnds:
             reason = reason_of(error, subscription_of(link))
             self.refuse(attach, link.own_handle, None if is_detached else reason)
 
-    def _leave(self, handle: int, own_handle: int, error: Error) -> None:
-        """Detach a link at once. The client detaches it later."""
-        self._links.leave(handle)
+    def _detach_now(self, handle: int, own_handle: int, error: Error) -> None:
+        """Detach a link before the client does."""
+        self._links.note_detached(handle)
         self._links.free_handle(own_handle)
-        self._endpoint.say(schema.Detach(own_handle, True, error))
+        self._endpoint.write(schema.Detach(own_handle, True, error))
 
     def _forget(self, link: Link) -> bool:
-        """Forget a link that is over; return False if that happened already."""
+        """Forget a link that ends; return False if it has ended before."""
         link.is_over = True
         if not self._links.remove(link):
             return False
@@ -101,7 +102,7 @@ class LinkEnds:
         if isinstance(link, InLink):
             self._deliveries_in.drop_partial(link)
         else:
-            connection.leave(link)
+            connection.remove_out_link(link)
             self._deliveries_out.forget(link)
         connection.count_links(-1, -len(link.name), [])
         return True
@@ -113,15 +114,15 @@ class LinkEnds:
             self.end(link, commands, answer)
             return
         self.end(link, commands, None, removes=False)
-        self._endpoint.owe()
+        self._endpoint.start_answer()
         removed = partial(self._ended, link, answer)
-        commands.append(RemoveDestination(link.temporary, Waiting(partial(removed, None), removed)))
+        commands.append(RemoveDestination(link.temporary, Callbacks(partial(removed, None), removed)))
 
     def end(self, link: Link, commands: list[Command], answer: schema.Detach | None, *, removes: bool = True) -> None:
-        """End a link for the broker, and write ``answer`` when all that it did holds. ``removes``: also its temporary
-        destination, as far as that has no other consumers."""
+        """End a link in the engine, and write ``answer`` after all its other answers. ``removes``: also delete its
+        temporary destination, if that has no other consumers."""
         self._forget(link)
-        self._endpoint.owe()
+        self._endpoint.start_answer()
         if removes and link.temporary is not None:
             self._remove(link.temporary)
         ended = partial(self._ended, link, answer)
@@ -136,63 +137,63 @@ class LinkEnds:
             self._producer_removed(link, ended)
         else:
             removed = partial(self._producer_removed, link, ended)
-            commands.append(RemoveProducer(link.id, Waiting(removed, lambda error: removed())))
+            commands.append(RemoveProducer(link.id, Callbacks(removed, lambda error: removed())))
 
     def _producer_removed(self, link: InLink, ended: Callable[[ClientError | None], None]) -> None:
-        """End a link of a client that sends, behind the answers to its attach and to its messages."""
+        """End the link of a sender after the answers to its attach and to its messages."""
         if link.unanswered:  # prove: amqp-detach-waits-for-outcomes "link.unanswered" -> "False"
             link.on_idle = partial(ended, None)
         else:
             ended(None)
 
     def _ended(self, link: Link, answer: schema.Detach | None, error: ClientError | None) -> None:
-        """Write the answer to a detach, with what went wrong meanwhile."""
+        """Write the answer to a detach, with an error that has occurred meanwhile."""
         if answer is not None:
             self._links.free_handle(link.own_handle)
             error = link.refused or error
             if error is not None and answer.error is None:
                 answer.error = reason_of(error, subscription_of(link))
-        self._endpoint.finish(answer)
+        self._endpoint.finish_answer(answer)
 
     def _remove(self, temporary: Destination) -> None:
-        """Have a temporary destination deleted; if it has other consumers, it ends with the connection."""
-        self._connection.ask(RemoveDestination(temporary, Waiting(do_nothing, lambda error: None)))
+        """Delete a temporary destination. If it has other consumers, it is deleted at the end of the connection."""
+        self._connection.enqueue(RemoveDestination(temporary, Callbacks(do_nothing, lambda error: None)))
 
     def fail(self, link: Link, error: Error, commands: list[Command]) -> None:
-        """Detach a link because of its client's mistake."""
-        self._links.leave(link.handle)
+        """Detach a link because of an error of its client."""
+        self._links.note_detached(link.handle)
         self.end(link, commands, schema.Detach(link.own_handle, True, error))
 
     def steal(self, link: Link, commands: list[Command]) -> None:
-        """End a link whose client attaches one of the same name (AMQP 1.0, 2.6.1)."""
+        """End a link because its client attaches another one with the same name (AMQP 1.0, 2.6.1)."""
         self.end(link, commands, None)
         self._drop(link, Error(LINK_STOLEN, "the link was attached again"))
 
     def consumer_closed(self, link: OutLink, error: ClientError) -> None:
         """Detach a link whose subscription the broker ended."""
-        link.written = 0  # the engine knows no delivery of it any more
+        link.written = 0  # the engine has no delivery of this link any more
         if self._forget(link):
             self._drop(link, reason_of(error, None))
 
     def _drop(self, link: Link, error: Error) -> None:
-        """Detach a link that is over at once, whether its attach was answered or not."""
+        """Detach a link that has ended, whether or not its attach was answered."""
         attach, link.pending = link.pending, None
         if self._endpoint.is_ending:
             return
         if attach is None:
-            self._leave(link.handle, link.own_handle, error)
+            self._detach_now(link.handle, link.own_handle, error)
         else:
             self.refuse(attach, link.own_handle, error)
 
     def presettled_refused(self, link: InLink, error: ClientError) -> None:
-        """Detach a link, because a message of it that has no outcome was refused."""
+        """Detach a link because one of its presettled messages was refused."""
         if link.is_over:
             link.refused = link.refused or error
         elif not self._endpoint.is_ending:
             commands: list[Command] = []
             self.fail(link, error_of(error), commands)
             for each in commands:
-                self._connection.ask(each)
+                self._connection.enqueue(each)
         self._deliveries_in.answered(link)
 
 
@@ -201,20 +202,20 @@ def subscription_of(link: Link) -> Subscription | None:
 
 
 def _end_of(link: OutLink, ended: Callable[[ClientError | None], None], *, is_closed: bool) -> Command:
-    """Return the command for the end of a link of a client that receives. ``is_closed``: by its client, and a durable
-    subscription ends with it."""
+    """Return the command that ends the link of a receiver. ``is_closed``: the client closed it, so its durable
+    subscription is deleted."""
     subscription = link.subscription
     done = partial(ended, None)
     if subscription is None or not (is_closed or subscription.is_looked_up):
-        return Unsubscribe(link.id, seen=link.seen, receipt=Waiting(done, lambda error: done()))
+        return Unsubscribe(link.id, seen=link.seen, receipt=Callbacks(done, lambda error: done()))
     if not is_closed:
-        # Changes nothing, but is answered behind the attach.
-        return find(subscription, Waiting(done, lambda error: done()))
+        # This command changes nothing. Its receipt comes after the answer to the attach.
+        return find(subscription, Callbacks(done, lambda error: done()))
     if subscription.is_looked_up:
-        return end(subscription, None, None, Waiting(done, ended))
-    return end(subscription, link.id, link.seen, Waiting(done, partial(_not_deleted, subscription, ended)))
+        return end(subscription, None, None, Callbacks(done, ended))
+    return end(subscription, link.id, link.seen, Callbacks(done, partial(_not_deleted, subscription, ended)))
 
 
 def _not_deleted(subscription: Subscription, ended: Callable[[ClientError | None], None], error: ClientError) -> None:
-    """End a link whose subscription is left. One that others share ends with the last of them."""
+    """End a link whose subscription was not deleted. This is no error if other consumers share the subscription."""
     ended(None if subscription.is_shared and error.kind is ErrorKind.STATE else error)

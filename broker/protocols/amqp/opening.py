@@ -1,4 +1,4 @@
-"""Open of a connection: what its client wants, and the answer of the broker (AMQP 1.0, 2.4.1 and 2.7.1). Pure."""
+"""Open of a connection: the client's request and the broker's answer (AMQP 1.0, 2.4.1 and 2.7.1). Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tandemmq.broker.protocols.amqp import frames, schema
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, NOT_ALLOWED, AmqpError, condition_of
 from tandemmq.broker.protocols.amqp.frames import FRAME_BYTES_MIN, FRAME_HEAD_BYTES
-from tandemmq.broker.protocols.amqp.links import UNSETTLED_MAX, Waiting
+from tandemmq.broker.protocols.amqp.links import UNSETTLED_MAX, Callbacks
 from tandemmq.broker.protocols.amqp.schema import Error
 from tandemmq.broker.protocols.amqp.types import Symbol, UInt
 
-# Channels of a connection are numbered up to this.
+# Highest channel of a connection.
 CHANNEL_MAX: Final = 1_023
-# Shortest interval at which a client may want to hear something.
+# Shortest idle-time-out that a client may request.
 IDLE_MS_MIN: Final = 200
-# Limit of the brokers that an open names.
+# Limit of the brokers in an open.
 BROKERS_MAX: Final = 100
 ANONYMOUS_RELAY: Final = Symbol("ANONYMOUS-RELAY")
 SHARED_SUBS: Final = Symbol("SHARED-SUBS")
@@ -37,10 +37,10 @@ PRODUCT: Final = "TandemMQ"
 
 @dataclass(frozen=True, slots=True)
 class AmqpLimits:
-    """Settings of the connector. ``container_id`` is the broker's; ``idle_ms``: longest silence of a client, of which
-    the half is announced; 0: no limit. ``allows_no_sasl``: an anonymous client may leave out SASL. ``steals_links``: a
-    client whose container-id is in use replaces the other connection of its user. ``failover_uris``: addresses of all
-    brokers for clients of this connector; their owner may change them in place."""
+    """Settings of the connector. ``container_id``: of the broker; ``idle_ms``: longest silence of a client, of which
+    the open announces half; 0: no limit. ``allows_no_sasl``: an anonymous client may connect without SASL.
+    ``steals_links``: a client whose container-id is in use replaces the other connection of its user.
+    ``failover_uris``: addresses of all brokers for clients of this connector; the list may be changed in place."""
 
     container_id: str
     version: str = ""
@@ -54,7 +54,7 @@ class AmqpLimits:
 
 
 def check_open(opened: schema.Open) -> None:
-    """Raise AmqpError for an open that no broker could serve."""
+    """Raise AmqpError for an invalid open."""
     if not opened.container_id:
         raise AmqpError(INVALID_FIELD, "the open has no container-id")
     if opened.max_frame_size < FRAME_BYTES_MIN:
@@ -64,11 +64,11 @@ def check_open(opened: schema.Open) -> None:
 
 
 def connect_of(
-    opened: schema.Open, limits: AmqpLimits, login: str | None, receipt: Waiting, *, is_logged_in: bool
+    opened: schema.Open, limits: AmqpLimits, login: str | None, receipt: Callbacks, *, is_logged_in: bool
 ) -> Connect:
-    """Return the command of an open. Raises AmqpError.
+    """Return the command for an open. Raises AmqpError.
 
-    rhea gives all connections of a program one container-id: it is unique only if the client wants that.
+    A container-id is unique only if the client requests that, because rhea uses one for all connections of a program.
     """
     if SOLE_CONNECTION not in opened.desired_capabilities:
         return Connect(None, login, None, receipt=receipt, is_logged_in=is_logged_in)
@@ -86,8 +86,8 @@ def connect_of(
 
 
 def answer_to(connect: Connect, limits: AmqpLimits, frame_bytes_max: int) -> schema.Open:
-    """Return the broker's open for a client that it has admitted. It names the brokers if the client takes a frame of
-    this length."""
+    """Return the broker's open for an accepted client. It lists all brokers if the list fits into a frame of
+    ``frame_bytes_max``."""
     capabilities: tuple[Symbol, ...] = (ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS)
     if connect.client_id is not None:
         capabilities += (SOLE_CONNECTION,)
@@ -140,7 +140,7 @@ def reason_of(error: ClientError) -> Error:
 
 
 def wrong_header(header: bytes) -> str:
-    """Return what a client speaks that does not begin as it must here."""
+    """Return the text of the error for an unexpected protocol header."""
     if header.startswith(b"AMQP"):
         if header[4:] in (b"\0\0\x09\x01", b"\1\1\0\x0a", b"\1\1\x08\0", b"\1\1\0\x09"):
             return "the client speaks AMQP 0-9-1 or 0-10, as for RabbitMQ; this connector speaks AMQP 1.0"

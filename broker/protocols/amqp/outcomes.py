@@ -1,4 +1,4 @@
-"""Outcomes of deliveries as commands of the broker. Pure."""
+"""Mapping of delivery outcomes to commands of the broker. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any, Final
 from tandemmq.broker.core.commands import Ack, ClientError, Command, GiveBack, GiveUp
 from tandemmq.broker.protocols.amqp import schema
 from tandemmq.broker.protocols.amqp.errors import condition_of
-from tandemmq.broker.protocols.amqp.links import OutLink, Waiting
+from tandemmq.broker.protocols.amqp.links import Callbacks, OutLink
 from tandemmq.broker.protocols.amqp.schema import Error
 
-# Limit of the characters that are kept of the condition and of the text of a rejection.
+# Number of characters that are kept of the condition of a rejection, and of its text.
 REASON_CHARACTERS_MAX: Final = 500
 
 
 def kept_outcome(state: Any) -> schema.Composite | None:
-    """Return what the broker keeps and repeats of an outcome: no annotations, and a short error. None: the state is no
-    outcome. A client may send values that are long, and arrays that are not written."""
+    """Return the outcome as the broker keeps and repeats it, without annotations and with a short error; None if the
+    state is no outcome. Values from a client may be long, or arrays that the broker cannot write."""
     if isinstance(state, schema.Modified):
         # prove: amqp-outcomes-are-kept-short "schema.Modified(" -> "state if state else schema.Modified("
         return schema.Modified(state.delivery_failed, state.undeliverable_here)
@@ -32,20 +32,20 @@ def kept_outcome(state: Any) -> schema.Composite | None:
 
 
 def reason_of(outcome: Any) -> str:
-    """Return what the client says about a rejection; empty for another outcome."""
+    """Return condition and text of a rejection; empty for another outcome."""
     error = outcome.error if isinstance(outcome, schema.Rejected) else None
     return f"{error.condition} {error.description or ''}".rstrip() if isinstance(error, Error) else ""
 
 
 def acknowledged(link: OutLink) -> Ack:
-    """Return the command for presettled deliveries that were written."""
+    """Return the command that acknowledges the written presettled deliveries."""
     first, link.written = link.written, 0
     return Ack(link.id, link.written_last, first=first)
 
 
-def command_of(link: OutLink, first: int, last: int, state: Any, receipt: Waiting | None) -> Command:
-    """Return the command for an outcome. Without one the deliveries are given back: nothing says that the client has
-    processed them."""
+def command_of(link: OutLink, first: int, last: int, state: Any, receipt: Callbacks | None) -> Command:
+    """Return the command for an outcome. Without an outcome, the deliveries are released, because the client may not
+    have processed them."""
     if isinstance(state, schema.Accepted):
         return Ack(link.id, last, None, receipt, first=first)
     if isinstance(state, schema.Rejected):
@@ -61,5 +61,5 @@ def command_of(link: OutLink, first: int, last: int, state: Any, receipt: Waitin
 
 
 def error_of(error: ClientError) -> Error:
-    """Return the error of AMQP for one of the broker."""
+    """Return the AMQP error for an error of the broker."""
     return Error(condition_of(error), error.message)

@@ -1,7 +1,7 @@
-"""The broker's message to the encoded message for an AMQP client (docs/formats/amqp.md). Pure.
+"""Encoder of the broker's messages for AMQP clients (docs/formats/amqp.md). Pure.
 
-A message of AMQP is stored whole, and keeps the bytes of all sections. The header is a new one only if it must say
-something else. Delivery annotations are for one hop.
+A message from an AMQP client is stored encoded, and keeps the bytes of all its sections. The header is replaced only if
+its values have changed. Delivery annotations are for one hop.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _SIZE: Final = struct.Struct(">I")
 
 
 class TakesLong(Exception):
-    """Work that takes too long for the event loop."""
+    """The message takes too long for the event loop."""
 
 
 def encode(message: Message, redeliveries: int, now: int, bytes_max: int, *, is_quick: bool) -> tuple[list[bytes], int]:
     """Return the encoded message, in pieces, and its format. ``redeliveries``: number of failed deliveries.
 
-    With ``is_quick``, TakesLong is raised for a message that takes long. Undeliverable: it is damaged, or inflated it
-    would have more than ``bytes_max`` bytes.
+    Raises TakesLong for a message that takes long if ``is_quick``. Raises Undeliverable for a message that is damaged,
+    or that would have more than ``bytes_max`` bytes after inflation.
     """
     try:
         properties = (message.quick_properties if is_quick else message.properties) or {}
@@ -125,36 +125,36 @@ def _header(message: Message, properties: dict[str, PropertyValue], redeliveries
     first = properties.get(incoming.FIRST_ACQUIRER)
     if isinstance(first, bool):
         found.first_acquirer = first
-    is_there = properties.get(incoming.HAS_HEADER) is True or found != Header()
-    return found if is_there else None
+    has_header = properties.get(incoming.HAS_HEADER) is True or found != Header()
+    return found if has_header else None
 
 
 def _encoded(message: Message, encoded: bytes, redeliveries: int, now: int, *, is_dead: bool) -> list[bytes]:
-    """Return a message that is stored whole. ``is_dead``: it is a dead letter that had an expiration."""
+    """Return a message that is stored encoded. ``is_dead``: it is a dead letter that had an expiration."""
     is_as_sent = not redeliveries and not message.expiration and not is_dead
     if is_as_sent and hot.has_header(encoded, message.persistent, message.priority):
         return [encoded]
     try:
         start = 0
         old: Header | None = None
-        is_for_one_hop = False
+        has_delivery_annotations = False
         found_sections = sections.scan(encoded)
         for section in found_sections:
             if section.code == sections.HEADER:
                 found = read_section(section.code, encoded, section.value, section.stop)
                 old = found if isinstance(found, Header) else None
             elif section.code == sections.DELIVERY_ANNOTATIONS:
-                is_for_one_hop = True
+                has_delivery_annotations = True
             else:
                 start = section.start
                 break
             start = section.stop
-        new = _renewed(old or Header(), message, redeliveries, now)
-        is_kept_longer = not message.expiration and (is_dead or bool(old and old.ttl))
-        if new == (old or Header()) and not is_for_one_hop and not is_kept_longer:
+        new = _updated(old or Header(), message, redeliveries, now)
+        is_expiration_removed = not message.expiration and (is_dead or bool(old and old.ttl))
+        if new == (old or Header()) and not has_delivery_annotations and not is_expiration_removed:
             return [encoded]
         head = [write_composite(new)] if old is not None or new != Header() else []
-        if is_kept_longer:
+        if is_expiration_removed:
             return head + _without_expiration(encoded, found_sections, start)
         return [*head, encoded[start:]]
     except (AmqpError, ValueError) as error:
@@ -162,7 +162,7 @@ def _encoded(message: Message, encoded: bytes, redeliveries: int, now: int, *, i
 
 
 def _without_expiration(encoded: bytes, found: list[sections.Section], start: int) -> list[bytes]:
-    """Return the message from ``start`` on, without its time of expiration: Qpid JMS would drop it."""
+    """Return the message from ``start`` on, without absolute-expiry-time: Qpid JMS drops a message that has expired."""
     for each in found:
         if each.code == sections.PROPERTIES:
             given = read_section(each.code, encoded, each.value, each.stop)
@@ -172,8 +172,9 @@ def _without_expiration(encoded: bytes, found: list[sections.Section], start: in
     return [encoded[start:]]
 
 
-def _renewed(old: Header, message: Message, redeliveries: int, now: int) -> Header:
-    """Return the header with what is true now. A field keeps its value, also a default, if that is still right."""
+def _updated(old: Header, message: Message, redeliveries: int, now: int) -> Header:
+    """Return the header with the present values. Fields whose values have not changed keep their form: absent, or a
+    default."""
     return Header(
         durable=old.durable if (old.durable is True) is message.persistent else message.persistent,
         priority=old.priority,
@@ -244,7 +245,7 @@ def _id_of_broker(id: str) -> str:
 
 
 def _id_of(text: str) -> Any:
-    """Return the id that a text stands for; a text of no such form is a string."""
+    """Return the id that ``id_text`` maps to this text; any other text is a string."""
     try:
         if text.startswith(incoming.STRING_PREFIX):
             return text.removeprefix(incoming.STRING_PREFIX)
@@ -286,7 +287,8 @@ def _body(message: Message, properties: dict[str, PropertyValue], body: bytes) -
 
 
 def _valid(text: bytes) -> bytes:
-    """Return the text. Half a surrogate pair of Java becomes a question mark: it would end the client's connection."""
+    """Return the text as valid UTF-8. A lone surrogate of Java, which would make a client close its connection, becomes
+    a question mark."""
     if text.isascii():
         return text
     return text.decode("utf-8", "surrogatepass").encode("utf-8", "replace")

@@ -1,5 +1,4 @@
-"""Output of an AMQP connection, until the transport takes it. Accepted deliveries that follow each other are confirmed
-by one disposition."""
+"""Output of an AMQP connection, until the transport takes it. Consecutive accepted deliveries share one disposition."""
 
 from __future__ import annotations
 
@@ -12,14 +11,14 @@ from tandemmq.broker.protocols.amqp.frames import FRAME_BYTES_MIN, frame_of
 from tandemmq.broker.protocols.amqp.schema import ACCEPTED, UINT_MAX, Composite, Disposition
 from tandemmq.broker.protocols.output import asleep, roomy, uncounted
 
-# What ``pending_bytes`` counts for a disposition that may still grow.
+# Number of bytes in ``pending_bytes`` for a disposition whose range may still grow.
 _RANGE_BYTES: Final = 60
 
 
 class AmqpOutput:
-    """Pieces of bytes in order; ``pending_bytes``: how many in all. ``frame_bytes_max``: longest frame that the client
-    takes. ``wake`` requests a turn for the session (``Session.set_wake``). ``waiting_bytes``: of the deliveries that
-    wait for the window of the client; call ``tell_waiting`` after a change."""
+    """Pieces of bytes in order. ``pending_bytes``: their total length. ``frame_bytes_max``: max-frame-size of the
+    client. ``wake`` requests a turn for the session (``Session.set_wake``). ``waiting_bytes``: of the deliveries that
+    wait for the window of the client; call ``report_waiting`` after a change."""
 
     def __init__(self) -> None:
         self._out: list[bytes | memoryview] = []
@@ -28,7 +27,7 @@ class AmqpOutput:
         self.wake: Callable[[], None] = asleep
         self.has_room: Callable[[], bool] = roomy
         self.waiting_bytes = 0
-        self._told_bytes = 0
+        self._reported_bytes = 0
         self._count_waiting: Callable[[int], None] = uncounted
         # Channel, first and last delivery id, and their outcome.
         self._accepted: tuple[int, int, int, Composite] | None = None
@@ -41,14 +40,14 @@ class AmqpOutput:
         """See ``Session.set_output``."""
         self.has_room, self._count_waiting = has_room, count_waiting
 
-    def tell_waiting(self) -> None:
-        """Have the transport count the deliveries that wait."""
-        if self.waiting_bytes != self._told_bytes:
-            self._told_bytes = self.waiting_bytes
+    def report_waiting(self) -> None:
+        """Report the bytes of the deliveries that wait to the transport."""
+        if self.waiting_bytes != self._reported_bytes:
+            self._reported_bytes = self.waiting_bytes
             self._count_waiting(self.waiting_bytes)
 
     def take(self) -> bytes:
-        """Return all that is to be written now, and keep nothing of it."""
+        """Return the pending bytes, and clear them."""
         return b"".join(self.take_parts())
 
     def take_parts(self) -> list[bytes | memoryview]:
@@ -64,7 +63,7 @@ class AmqpOutput:
         self._out.append(data)
         self.pending_bytes += len(data)
 
-    def say(self, channel: int, performative: Composite, *, type: int = 0) -> None:
+    def write_performative(self, channel: int, performative: Composite, *, type: int = 0) -> None:
         """Append a frame without payload."""
         frame = frame_of(channel, write_composite(performative), type)
         if len(frame) > self.frame_bytes_max:
@@ -73,11 +72,12 @@ class AmqpOutput:
             self.write(frame)
 
     def too_long(self, frame_bytes: int) -> None:
-        """End the connection: an answer has more bytes than its client takes in a frame."""
+        """End the connection: an answer exceeds the max-frame-size of the client."""
         raise NotImplementedError
 
     def accept(self, channel: int, delivery_id: int, state: Composite) -> None:
-        """Settle a delivery of the client as accepted. ``state``: the same object for all that are accepted alike."""
+        """Settle a delivery of the client as accepted. ``state``: one object for all deliveries that can share a
+        disposition."""
         found = self._accepted
         if found is not None and found[0] == channel and (found[2] + 1) & UINT_MAX == delivery_id and found[3] is state:
             self._accepted = channel, found[1], delivery_id, state
@@ -88,7 +88,7 @@ class AmqpOutput:
 
     def settle(self, channel: int, first: int, last: int, state: Any) -> None:
         """Append a disposition that settles deliveries of the client."""
-        self.say(channel, Disposition(role=True, first=first, last=last, settled=True, state=state))
+        self.write_performative(channel, Disposition(role=True, first=first, last=last, settled=True, state=state))
 
     def _end_range(self) -> None:
         found, self._accepted = self._accepted, None

@@ -1,4 +1,4 @@
-"""SASL of AMQP (part 5): the login that precedes the open. Pure."""
+"""SASL of AMQP (part 5): the login before the open. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tandemmq.broker.protocols.amqp.schema import SaslInit
 ANONYMOUS: Final = "ANONYMOUS"
 PLAIN: Final = "PLAIN"
 EXTERNAL: Final = "EXTERNAL"
-# In the order in which old clients try them.
+# Old clients try them in this order.
 MECHANISMS: Final = (PLAIN, ANONYMOUS)
-# Codes of an outcome. Qpid JMS gives up for good at AUTH, and tries the next broker at SYS_TEMP.
+# Codes of an outcome. After AUTH, Qpid JMS does not reconnect; after SYS_TEMP, it tries the next broker.
 OK, AUTH, SYS, SYS_PERM, SYS_TEMP = range(5)
 RESPONSE_BYTES_MAX: Final = 8 * 1024
 
 
 class LoginRefused(AmqpError):
-    """A login that is refused without a look at the password. ``code``: of the outcome."""
+    """A login that is refused before the password is checked. ``code``: of the outcome."""
 
     def __init__(self, text: str, code: int = AUTH) -> None:
         super().__init__(UNAUTHORIZED, text)
@@ -27,13 +27,13 @@ class LoginRefused(AmqpError):
 
 
 def mechanisms_for(certificate: str | None) -> tuple[str, ...]:
-    """Return the mechanisms that a client is offered. ``certificate``: subject of its verified certificate."""
+    """Return the mechanisms to offer a client. ``certificate``: subject of its verified certificate."""
     return MECHANISMS if certificate is None else (EXTERNAL, *MECHANISMS)
 
 
 def login_of(init: SaslInit, certificate: str | None, receipt: Receipt) -> LogIn:
-    """Return the command that checks the credentials of a client, whose verified certificate has this subject. Raises
-    LoginRefused."""
+    """Return the command that checks the credentials of a client. ``certificate``: subject of its verified certificate.
+    Raises LoginRefused."""
     response = init.initial_response or b""
     if init.mechanism == ANONYMOUS:
         return LogIn(None, None, receipt)

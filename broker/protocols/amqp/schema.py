@@ -1,8 +1,8 @@
-"""Composite types of AMQP 1.0: the table that the codec interprets (AMQP 1.0, parts 2, 3 and 5).
+"""Composite types of AMQP 1.0: the table that the codec interprets (AMQP 1.0, parts 2, 3, 4 and 5).
 
-A class is a row of the table, its annotations the columns: the kind of each field, in the order of the list on the
-wire. A field without a default is mandatory; a default is the value of a field that is absent. ``codec.py`` reads and
-writes the rows.
+Each class is a row of the table; its annotations are the columns: the kind of each field, in the order of the list on
+the wire. A field without a default is mandatory; an absent field has its default. ``codec.py`` reads and writes the
+rows.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Composed = Annotated[Any, Kind.COMPOSITE]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Column of a row: its name, its kind, and whether it must be there."""
+    """Column of a row: name, kind, default, and whether the field is mandatory."""
 
     name: str
     kind: Kind
@@ -81,7 +81,7 @@ Row = TypeVar("Row", bound=type[Composite])
 
 
 def composite(code: int, name: str) -> Callable[[Row], Row]:
-    """Enter a class in the table under its descriptor."""
+    """Add a class to the table, with its descriptor."""
     return lambda row: _enter(row, code, name)
 
 
@@ -389,7 +389,7 @@ class SaslOutcome(Composite):
 
 
 def described_name(descriptor: Any) -> str:
-    """Return how to name a descriptor in an error."""
+    """Return the text of a descriptor for an error."""
     if isinstance(descriptor, Described):
         return "a descriptor that is described"
     return f"0x{descriptor:x}" if isinstance(descriptor, int) else repr(descriptor)[:60]

@@ -1,4 +1,4 @@
-"""Sections of an encoded message (AMQP 1.0, 3.2): where they are. Nothing is decoded. Pure.
+"""Finds the sections of an encoded message (AMQP 1.0, 3.2) without decoding them. Pure.
 
 70 header  71 delivery annotations  72 message annotations  73 properties  74 application properties
 75 data (several)  76 sequence (several)  77 value  78 footer
@@ -22,7 +22,7 @@ SEQUENCE: Final = 0x76
 VALUE: Final = 0x77
 FOOTER: Final = 0x78
 BODY: Final = frozenset((DATA, SEQUENCE, VALUE))
-# The constructors of sections that may come more than once: binary, and lists.
+# Constructors of the sections that a message may have more than once: binary, and lists.
 _DATA: Final = b"\xa0\xb0"
 _SEQUENCE: Final = b"\x45\xc0\xd0"
 # Limit of the sections of a message.
@@ -32,7 +32,7 @@ _SMALL_ULONG: Final = 0x53
 
 
 class Section:
-    """A section: ``start`` is that of its descriptor, ``value`` that of what is described, ``stop`` its end."""
+    """Offsets of a section. ``start``: its descriptor; ``value``: the described value; ``stop``: its end."""
 
     __slots__ = ("code", "start", "stop", "value")
 
@@ -63,7 +63,7 @@ def scan(encoded: bytes) -> list[Section]:
             raise DecodeError("a section of the message has no value")
         at = _end_of(encoded, value, code)
         if not HEADER <= code <= FOOTER:
-            raise DecodeError(f"a message has no section 0x{code & 0xFFFF:x}")
+            raise DecodeError(f"there is no message section 0x{code & 0xFFFF:x}")
         is_several = code in (DATA, SEQUENCE)
         if is_several and encoded[value] not in (_DATA if code == DATA else _SEQUENCE):
             raise DecodeError(f"the section 0x{code:x} of a message has another type")
@@ -84,7 +84,7 @@ def scan(encoded: bytes) -> list[Section]:
 
 
 def _end_of(encoded: bytes, value: int, code: int) -> int:
-    """Return the end of what is described. Raises DecodeError."""
+    """Return the end of the described value. Raises DecodeError."""
     kind = encoded[value] >> 4
     if kind in (0xA, 0xC) and value + 1 < len(encoded):
         stop = value + 2 + encoded[value + 1]
@@ -98,7 +98,7 @@ def _end_of(encoded: bytes, value: int, code: int) -> int:
     return reader.at
 
 
-# Names of sections that are no composites: those are in schema.BY_NAME.
+# Names of the sections that are not composites. Composites are in schema.BY_NAME.
 _NAMES: Final = {
     "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
     "amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
@@ -111,14 +111,14 @@ _NAMES: Final = {
 
 
 def code_of_section(reader: Reader) -> int:
-    """Return the number of the descriptor at the place of the reader, which may be a symbol."""
+    """Return the number of the next descriptor, which may be a symbol."""
     descriptor = reader.value()
     code = _NAMES.get(descriptor) if isinstance(descriptor, Symbol) else None
     return code_of(descriptor) if code is None else code
 
 
 def _skip_described(reader: Reader) -> None:
-    """Skip a described value: the value of a body may have descriptors of its own."""
+    """Skip a described value. Its value may be described, too."""
     while reader.data[reader.at : reader.at + 1] == b"\0":
         reader.at += 1
         reader.skip()

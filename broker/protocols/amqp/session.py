@@ -3,11 +3,11 @@
     SASL header, mechanisms, init -> LogIn -> outcome     AMQP header, open -> Connect -> open     begin, attach, ...
 
     sasl      the login                  channel   a session: windows, links, deliveries
-    incoming  message of the client      outgoing  message to the client
+    incoming  message from the client    outgoing  message to the client
 
-Promises: ``receive`` never raises, whatever arrives; after a fatal failure or close nothing more is parsed. Frames that
-a client sends before it has its answer (Qpid JMS and Proton do) wait until the login, or the open, is accepted. Frames
-on a channel whose session the client ended wait until this side has ended it.
+Promises: ``receive`` never raises. After a fatal failure or a close, nothing is parsed. Frames that a client sends
+before the answer to its login or open (Qpid JMS and Proton do) wait for that answer. Frames on a channel that the
+client has ended wait for the answer to the end.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from tandemmq.broker.protocols.amqp.errors import (
 from tandemmq.broker.protocols.amqp.frames import OF_SASL, Frame, FrameCutter
 from tandemmq.broker.protocols.amqp.link_ends import LinkEnds
 from tandemmq.broker.protocols.amqp.link_table import HANDLE_MAX, Link
-from tandemmq.broker.protocols.amqp.links import OutLink, Waiting
+from tandemmq.broker.protocols.amqp.links import Callbacks, OutLink
 from tandemmq.broker.protocols.amqp.opening import (
     CHANNEL_MAX,
     AmqpLimits,
@@ -73,20 +73,20 @@ from tandemmq.store.records.transactions import XaTransactionId
 
 # Limit of one connection: links in all sessions.
 LINKS_MAX: Final = 4_096
-# Limit of what a client sends before its login, its open, or an end whose channel it uses again, is answered.
+# Limit of bytes that wait for the answer to a login, to an open, or to an end whose channel is used again.
 WAITING_BYTES_MAX: Final = 64 * 1024
-# Frames, frames of waiting deliveries, and looked-at deliveries in one turn.
+# Limits of one turn: received frames, written frames of waiting deliveries, examined deliveries.
 FRAMES_MAX: Final = 256
 SENT_FRAMES_MAX: Final = 256
 SCANNED_MAX: Final = 4_096
-# Memory of a session, and of a link, beside what the engine counts.
+# Memory of a session, and of a link, in addition to that which the engine counts.
 SESSION_BYTES: Final = 2_000
 LINK_BYTES: Final = 1_500
 CHARACTER_BYTES: Final = 4  # of the name of a link
 
 
 class State(Enum):
-    """Step of the conversation."""
+    """State of the connection."""
 
     SASL_HEADER = auto()
     INIT = auto()
@@ -103,8 +103,8 @@ _HEADERS: Final = (State.SASL_HEADER, State.AMQP_HEADER)
 
 
 class AmqpSession(AmqpOutput):
-    """The session of one connection. ``clock`` gives the milliseconds since 1970; ``secret`` random text, so that no
-    client can guess the name of a temporary destination."""
+    """State of one connection (a ``Session`` of the transport). ``clock`` returns milliseconds since 1970. ``secret``
+    returns random text, so that no client can guess the name of a temporary destination."""
 
     def __init__(
         self, connection_id: str, clock: Callable[[], int], *, limits: AmqpLimits, secret: Callable[[], str]
@@ -122,44 +122,44 @@ class AmqpSession(AmqpOutput):
         self.message_bytes_max = limits.message_bytes_max
         self.unsettled_max = limits.unsettled_max
         self.partial_bytes = 0
-        self.transactions = Transactions(self._no_room)
+        self.transactions = Transactions(self._memory_refused)
         self.container_id = ""
         self.has_client_id = False
         self.by_name: dict[tuple[str, bool], tuple[LinkEnds, Link]] = {}
         self.links = 0
         self._name_characters = 0
         self._state = self._ended_in = State.SASL_HEADER
-        self._is_opened = False  # our open was written
-        self._is_closed = False  # our close was written
+        self._is_opened = False  # the broker's open was written
+        self._is_closed = False  # the broker's close was written
         self._cutter = FrameCutter()
         self._certificate: str | None = None
         self._has_sasl = True
         self._login: str | None = None
         self._channels: dict[int, Channel] = {}
-        self._ending: set[int] = set()  # channels whose end the client said, and this side not yet
+        self._ending: set[int] = set()  # channels that the client has ended, and this side has not
         self._is_blocked = False  # the next frame is for one of them
         self._out_links: dict[str, tuple[OutLink, Channel]] = {}
-        self._asked: deque[Command] = deque()
+        self._enqueued: deque[Command] = deque()
         self._written: deque[OutLink] = deque()  # links to which presettled deliveries were written
-        self._going_on: deque[Callable[[], None]] = deque()  # called in the next turn: frames wait
+        self._next_turn: deque[Callable[[], None]] = deque()  # functions that write waiting frames
         self._may_send = SENT_FRAMES_MAX  # in this turn
-        # The rest of a frame that is carried out in several turns, with its channel.
-        self._rest: tuple[int, Callable[[list[Command]], None]] | None = None
-        self._held_bytes = 0  # that the engine counts for sessions and links
+        # Channel and remaining work of a frame that takes several turns.
+        self._deferred: tuple[int, Callable[[list[Command]], None]] | None = None
+        self._held_bytes = 0  # memory that the engine counts for sessions and links
         self._last_id = 0
         self._message_id_prefix = f"{broker_producer(connection_id)}:"
         self._sequence = 0
-        # The message that is delivered next, and its pieces, which were encoded on a thread.
+        # The next message to deliver, and its pieces, which were encoded on a thread.
         self._prepared: tuple[Message, tuple[list[bytes], int] | Undeliverable] | None = None
 
     @property
     def survives_errors(self) -> bool:
-        """Return True: this class decides what a refusal means for its connection."""
+        """Return True: this class decides whether a refusal ends its connection."""
         return True
 
     @property
     def can_pull(self) -> bool:
-        """Return True: a subscription has the credit that the client gives, and no other."""
+        """Return True: only the client grants credit to a subscription."""
         return True
 
     @property
@@ -172,37 +172,36 @@ class AmqpSession(AmqpOutput):
 
     @property
     def unfinished_bytes(self) -> int:
-        """Bytes of a frame that is not whole, of deliveries that are not whole, and of frames that wait for an
-        answer."""
+        """Bytes of an incomplete frame, of incomplete deliveries, and of frames that wait for an answer."""
         return self._cutter.pending_bytes + self.partial_bytes
 
     def set_certificate(self, certificate: str) -> None:
         """See ``Session.set_certificate``: the client may choose SASL EXTERNAL."""
         self._certificate = certificate
 
-    # ---- what the client says
+    # ---- input
 
     def receive(self, data: bytes) -> Sequence[Command]:
-        """Return commands, as Session.receive does; those of the session itself come first."""
+        """See ``Session.receive``. The session's own commands come first."""
         commands: list[Command] = []
         if not self._is_parsing:
             self.has_more = False
             return commands
         self.now = self._clock()
         self._may_send = SENT_FRAMES_MAX
-        for _ in range(len(self._going_on)):
+        for _ in range(len(self._next_turn)):
             if not self._may_send or not self.has_room():
                 break
-            self._going_on.popleft()()
+            self._next_turn.popleft()()
         while self._written and len(commands) < COMMANDS_MAX:
             self._acknowledge_written(commands)
-        while self._asked and len(commands) < COMMANDS_MAX:
-            commands.append(self._asked.popleft())
+        while self._enqueued and len(commands) < COMMANDS_MAX:
+            commands.append(self._enqueued.popleft())
         is_stopped = False
         try:
             if data:
                 self._cutter.feed(data)
-            is_stopped = self._understand(commands)
+            is_stopped = self._parse(commands)
             is_waiting = self._is_blocked or self._state in _WAITS
             if is_waiting and self._cutter.pending_bytes > WAITING_BYTES_MAX:
                 text = f"more than {WAITING_BYTES_MAX} bytes came before the answer to the login, the open or an end"
@@ -211,17 +210,17 @@ class AmqpSession(AmqpOutput):
             failure = ConnectionFailure(error)
             if isinstance(error, sasl.LoginRefused):
                 code = error.code
-                failure.receipt = Waiting(lambda: None, lambda _: self._refuse_login(code))
+                failure.receipt = Callbacks(lambda: None, lambda _: self._refuse_login(code))
             forget_frames(failure)
             commands.append(ProtocolFailure(failure))
             self.end()
         self.has_more = self._is_parsing and (
-            is_stopped or bool(self._asked) or bool(self._written) or (bool(self._going_on) and self.has_room())
+            is_stopped or bool(self._enqueued) or bool(self._written) or (bool(self._next_turn) and self.has_room())
         )
         return commands
 
-    def _understand(self, commands: list[Command]) -> bool:
-        """Carry out headers and frames; return whether this stopped before the last complete one."""
+    def _parse(self, commands: list[Command]) -> bool:
+        """Handle headers and frames. Return True if the rest must wait for the next turn."""
         taken = scanned = 0
         self._is_blocked = False
         for _ in range(FRAMES_MAX):
@@ -229,8 +228,8 @@ class AmqpSession(AmqpOutput):
                 return False
             if len(commands) >= COMMANDS_MAX or taken >= RECEIVED_BYTES_MAX or scanned >= SCANNED_MAX:
                 return True
-            if self._rest is not None:
-                scanned += self._take_rest(commands)
+            if self._deferred is not None:
+                scanned += self._take_deferred(commands)
                 continue
             if self._state in _HEADERS:
                 header = self._cutter.header()
@@ -243,7 +242,7 @@ class AmqpSession(AmqpOutput):
                 return False
             taken += frame.size
             if frame.channel in self._ending:
-                self._cutter.put_back(frame)  # of the next session on this channel
+                self._cutter.put_back(frame)  # for the next session on this channel
                 self._is_blocked = True
                 return False
             count = len(commands)
@@ -261,13 +260,13 @@ class AmqpSession(AmqpOutput):
             raise AmqpError(FRAMING_ERROR, wrong_header(header))
         self.write(expected)
         if expected == frames.SASL:
-            self.say(0, schema.SaslMechanisms(sasl.mechanisms_for(self._certificate)), type=OF_SASL)
+            self.write_performative(0, schema.SaslMechanisms(sasl.mechanisms_for(self._certificate)), type=OF_SASL)
             self._state = State.INIT
         else:
             self._state = State.OPEN
 
     def _take_frame(self, frame: Frame, commands: list[Command]) -> int:
-        """Carry out a frame; return how many deliveries were looked at."""
+        """Handle a frame; return the number of examined deliveries."""
         if (frame.type == OF_SASL) is not (self._state is State.INIT):
             raise AmqpError(FRAMING_ERROR, f"a frame of type {frame.type} comes at the wrong time")
         if not frame.body:
@@ -295,7 +294,7 @@ class AmqpSession(AmqpOutput):
     # ---- login and open
 
     def _begin_login(self, init: schema.SaslInit, commands: list[Command]) -> None:
-        command = sasl.login_of(init, self._certificate, Waiting(self._logged_in, self._not_logged_in))
+        command = sasl.login_of(init, self._certificate, Callbacks(self._logged_in, self._not_logged_in))
         self._login = command.login
         self._state = State.LOGGING_IN
         commands.append(command)
@@ -303,9 +302,9 @@ class AmqpSession(AmqpOutput):
     def _logged_in(self) -> None:
         if self._state is not State.LOGGING_IN:
             return
-        self.say(0, schema.SaslOutcome(sasl.OK), type=OF_SASL)
+        self.write_performative(0, schema.SaslOutcome(sasl.OK), type=OF_SASL)
         self._state = State.AMQP_HEADER
-        self._go_on()
+        self._request_turn()
 
     def _not_logged_in(self, error: ClientError) -> None:
         self._refuse_login(sasl.code_of(error))
@@ -313,10 +312,10 @@ class AmqpSession(AmqpOutput):
     def _refuse_login(self, code: int) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self.say(0, schema.SaslOutcome(code), type=OF_SASL)
+            self.write_performative(0, schema.SaslOutcome(code), type=OF_SASL)
 
-    def _go_on(self) -> None:
-        """Request a turn, because frames may wait."""
+    def _request_turn(self) -> None:
+        """Request a turn if frames may wait."""
         if self._cutter.pending_bytes:
             self.has_more = True
             self.wake()
@@ -327,7 +326,7 @@ class AmqpSession(AmqpOutput):
         self.frame_bytes_max = min(opened.max_frame_size, self.limits.frame_bytes_max)
         self.send_interval_ms = idle // 2
         self.receive_interval_ms = self.limits.idle_ms // 2
-        done = Waiting(lambda: None, self._not_opened)
+        done = Callbacks(lambda: None, self._not_opened)
         command = connect_of(opened, self.limits, self._login, done, is_logged_in=self._has_sasl)
         self.container_id, self.has_client_id = opened.container_id, command.client_id is not None
         self._state = State.CONNECTING
@@ -340,36 +339,36 @@ class AmqpSession(AmqpOutput):
         self._state = State.CONNECTED
         self.is_connected = True
         self._cutter.frame_bytes_max = self.limits.frame_bytes_max
-        self._say_open(answer_to(command, self.limits, self.frame_bytes_max))
-        self._go_on()
+        self._write_open(answer_to(command, self.limits, self.frame_bytes_max))
+        self._request_turn()
 
-    def _say_open(self, opened: schema.Open) -> None:
+    def _write_open(self, opened: schema.Open) -> None:
         self._is_opened = True
-        self.say(0, opened)
+        self.write_performative(0, opened)
 
     def _not_opened(self, error: ClientError) -> None:
-        self._hang_up(reason_of(error))
+        self._close_with(reason_of(error))
 
-    def _hang_up(self, error: Error) -> None:
-        """Write the close, once, and behind an open."""
+    def _close_with(self, error: Error) -> None:
+        """Write the close, once, and after an open."""
         if self._is_closed:
             return
         if not self._is_opened:
-            self._say_open(refusal(self.limits))
-        self.say(0, schema.Close(error))
+            self._write_open(refusal(self.limits))
+        self.write_performative(0, schema.Close(error))
         self._is_closed = True
 
     def _close(self, commands: list[Command]) -> None:
-        """End in order: the close follows the answers to all that came before."""
+        """End the connection: the close follows the answers to all earlier frames."""
         while self._written:
             self._acknowledge_written(commands)
         self.end()
-        commands.append(Disconnect(Waiting(self._say_close, lambda error: None)))
+        commands.append(Disconnect(Callbacks(self._write_close, lambda error: None)))
 
-    def _say_close(self) -> None:
+    def _write_close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self.say(0, schema.Close())
+            self.write_performative(0, schema.Close())
 
     # ---- sessions
 
@@ -398,11 +397,11 @@ class AmqpSession(AmqpOutput):
             self._fail_channel(channel, error, commands)
         return channel.scanned - before
 
-    def _take_rest(self, commands: list[Command]) -> int:
-        """Go on with a frame that makes many commands; return how many deliveries were looked at."""
-        assert self._rest is not None, "a frame has a rest"
-        number, step = self._rest
-        self._rest = None
+    def _take_deferred(self, commands: list[Command]) -> int:
+        """Continue a frame that makes many commands; return the number of examined deliveries."""
+        assert self._deferred is not None, "no frame has remaining work"
+        number, step = self._deferred
+        self._deferred = None
         channel = self._channels.get(number)
         if channel is None or channel.is_ending:
             return 0
@@ -428,20 +427,20 @@ class AmqpSession(AmqpOutput):
             outgoing_window=WINDOW,
             handle_max=HANDLE_MAX,
         )
-        self.say(number, answer)
+        self.write_performative(number, answer)
 
     def _end_channel(self, channel: Channel, commands: list[Command]) -> None:
         del self._channels[channel.number]
-        if not channel.is_ending:  # otherwise this side has ended it before
+        if not channel.is_ending:  # otherwise this side ended it first
             self._ending.add(channel.number)
-            channel.end(commands, partial(self._say_end, channel.number))
+            channel.end(commands, partial(self._write_end, channel.number))
 
-    def _say_end(self, number: int) -> None:
+    def _write_end(self, number: int) -> None:
         self._ending.discard(number)
-        self.say(number, schema.End())
-        self._go_on()
+        self.write_performative(number, schema.End())
+        self._request_turn()
 
-    # ---- what a session uses (channel.ChannelConnected)
+    # ---- interface of the sessions (channel.ChannelConnected)
 
     def next_id(self) -> str:
         self._last_id += 1
@@ -454,30 +453,30 @@ class AmqpSession(AmqpOutput):
     def next_temporary(self) -> str:
         return f"{self._connection_id}-{self._secret()}:{self.next_id()}"
 
-    def enter(self, link: OutLink, channel: Channel) -> None:
+    def add_out_link(self, link: OutLink, channel: Channel) -> None:
         self._out_links[link.id] = link, channel
 
-    def leave(self, link: OutLink) -> None:
+    def remove_out_link(self, link: OutLink) -> None:
         self._out_links.pop(link.id, None)
 
-    def ask(self, command: Command) -> None:
-        self._asked.append(command)
+    def enqueue(self, command: Command) -> None:
+        self._enqueued.append(command)
         if self._state is not State.OVER:
             self.has_more = True
             self.wake()
 
-    def ask_for(self, link: OutLink) -> None:
+    def acknowledge_later(self, link: OutLink) -> None:
         if not self._written or self._written[-1] is not link:
             self._written.append(link)
         self.has_more = True
         self.wake()
 
-    def put_off(self, channel: int, step: Callable[[list[Command]], None]) -> None:
-        self._rest = channel, step
+    def defer(self, channel: int, step: Callable[[list[Command]], None]) -> None:
+        self._deferred = channel, step
 
-    def go_on(self, step: Callable[[], None]) -> None:
-        if step not in self._going_on:
-            self._going_on.append(step)
+    def call_next_turn(self, step: Callable[[], None]) -> None:
+        if step not in self._next_turn:
+            self._next_turn.append(step)
         if self.has_room():
             self.has_more = True
             self.wake()
@@ -502,25 +501,25 @@ class AmqpSession(AmqpOutput):
             self._count_state(commands)
 
     def _count_state(self, commands: list[Command]) -> None:
-        """Count the memory of sessions and links, at its peak."""
+        """Count the memory of sessions and links. The engine counts its peak."""
         names = self._name_characters * CHARACTER_BYTES
         needed = len(self._channels) * SESSION_BYTES + self.links * LINK_BYTES + names
         if needed > self._held_bytes:
-            receipt = Waiting(lambda: None, self._no_room)
+            receipt = Callbacks(lambda: None, self._memory_refused)
             commands.append(Hold(needed - self._held_bytes, receipt))
             self._held_bytes = needed
 
-    def _no_room(self, error: ClientError) -> None:
-        self.ask(ProtocolFailure(ConnectionFailure(AmqpError(RESOURCE_LIMIT, error.message))))
+    def _memory_refused(self, error: ClientError) -> None:
+        self.enqueue(ProtocolFailure(ConnectionFailure(AmqpError(RESOURCE_LIMIT, error.message))))
 
     def too_long(self, frame_bytes: int) -> None:
         text = f"an answer has {frame_bytes} bytes, and the client takes frames of {self.frame_bytes_max}"
-        self.ask(ProtocolFailure(ConnectionFailure(AmqpError(FRAME_SIZE_TOO_SMALL, text))))
+        self.enqueue(ProtocolFailure(ConnectionFailure(AmqpError(FRAME_SIZE_TOO_SMALL, text))))
 
-    # ---- what the broker says
+    # ---- replies of the broker
 
     def receipt(self, receipt: Any) -> None:
-        """Confirm a command: a message of the client is accepted; others have a function."""
+        """Confirm a command: accept a message of the client, or call the receipt's function."""
         if type(receipt) is Sent:
             receipt.deliveries.stored(receipt)
         else:
@@ -529,8 +528,8 @@ class AmqpSession(AmqpOutput):
     def deliver(
         self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
     ) -> Callable[[], None] | None:
-        """Write the transfers of a message. A delivery to a link that its client has detached is not written: the
-        broker learns of that with the next command."""
+        """Write the transfers of a message. If the client has detached the link, write nothing: the next command ends
+        the subscription."""
         entry = self._out_links.get(subscription_id)
         if entry is None:
             return None
@@ -539,7 +538,7 @@ class AmqpSession(AmqpOutput):
             made = self._prepared[1]
             self._prepared = None
             if isinstance(made, Undeliverable):
-                channel.deliveries_out.passed_over(link, tag)
+                channel.deliveries_out.skip(link, tag)
                 raise made
             pieces, message_format = made
         else:
@@ -550,13 +549,13 @@ class AmqpSession(AmqpOutput):
             except TakesLong:
                 return partial(self._prepare, message, redeliveries)
             except Undeliverable:
-                channel.deliveries_out.passed_over(link, tag)
+                channel.deliveries_out.skip(link, tag)
                 raise
         channel.deliveries_out.deliver(link, tag, pieces, message_format)
         return None
 
     def _prepare(self, message: Message, redeliveries: int) -> None:
-        """Encode the message that takes long, for the next ``deliver``. On a thread."""
+        """Encode a long message for the next ``deliver``. Called on a thread."""
         try:
             made = encode(message, redeliveries, self._clock(), self.message_bytes_max, is_quick=False)
         except Undeliverable as reason:
@@ -571,10 +570,10 @@ class AmqpSession(AmqpOutput):
         """Answer a drain."""
         entry = self._out_links.get(subscription_id)
         if entry is not None:
-            entry[1].deliveries_out.nothing(entry[0])
+            entry[1].deliveries_out.end_drain(entry[0])
 
     def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
-        """Do nothing: credit is the client's."""
+        """Do nothing: the client grants the credit."""
 
     def close_consumer(self, subscription_id: str, error: ClientError) -> None:
         """Detach the link."""
@@ -593,10 +592,10 @@ class AmqpSession(AmqpOutput):
         receipt = error.receipt
         if type(receipt) is Sent:
             receipt.deliveries.not_stored(receipt, error)
-        elif isinstance(receipt, Waiting):
+        elif isinstance(receipt, Callbacks):
             receipt.failed(error)
         elif self._state is State.CONNECTED and receipt is None and not error.is_fatal:
-            pass  # an outcome or credit came behind the end of its subscription, of which the client knows
+            pass  # an outcome or credit came after the end of its subscription, which the detach has reported
         elif self._reached in _HEADERS:
             if not self._is_closed:
                 self._is_closed = True
@@ -604,7 +603,7 @@ class AmqpSession(AmqpOutput):
         elif self._reached in (State.INIT, State.LOGGING_IN):
             self._refuse_login(sasl.SYS_TEMP if error.kind is ErrorKind.TIMEOUT else sasl.SYS)
         else:
-            self._hang_up(reason_of(error))
+            self._close_with(reason_of(error))
 
     def tell_brokers(self) -> None:
         """Do nothing: AMQP names the other brokers only in the open."""
@@ -614,16 +613,16 @@ class AmqpSession(AmqpOutput):
         self.write(frames.EMPTY)
 
     def peer_disconnect(self) -> Command | None:
-        """Return None: a client that disconnects without close is gone."""
+        """Return None: the end of the input ends the connection."""
         return None
 
     @property
     def _reached(self) -> State:
-        """Return the step of the conversation; once it is over, the last one before."""
+        """State of the connection; after its end, the last state before."""
         return self._ended_in if self._state is State.OVER else self._state
 
     def end(self) -> None:
-        """Parse nothing more, and deliver nothing more. Answers to what the client did before are still written."""
+        """Stop parsing and delivering. Answers to earlier frames are still written."""
         if self._state is not State.OVER:
             self._ended_in = self._state
         self._state = State.OVER
@@ -633,10 +632,10 @@ class AmqpSession(AmqpOutput):
         self.has_more = False
         self._cutter = FrameCutter()
         self.partial_bytes = 0
-        self._asked.clear()
+        self._enqueued.clear()
         self._written.clear()
-        self._going_on.clear()
-        self._rest = None
+        self._next_turn.clear()
+        self._deferred = None
         self.waiting_bytes = 0
-        self.tell_waiting()
+        self.report_waiting()
         self.set_output(roomy, uncounted)

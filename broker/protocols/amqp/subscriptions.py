@@ -1,8 +1,8 @@
-"""Durable and shared subscriptions of AMQP clients, by the names of their links (AMQP JMS Mapping). Pure.
+"""Durable and shared subscriptions of AMQP clients, which link names identify (AMQP JMS Mapping). Pure.
 
     durable  capabilities    name of the link       subscription
     1, 2     -               s                      s, durable, of the container
-    0        shared          s|volatile1            s of the container, which ends with its last consumer
+    0        shared          s|volatile1            s, of the container; it ends with its last consumer
     1, 2     shared          s, s|2                 s, durable, of the container
     any      shared, global  s|global, s|global2    the same, of all clients
 
@@ -49,7 +49,7 @@ class Subscription:
 
     @property
     def share(self) -> str | None:
-        """Name for the engine."""
+        """Name of the shared subscription in the engine."""
         if not self.is_shared:
             return None
         # prove: amqp-shares-are-apart "self.container.replace" -> "''.replace"
@@ -58,7 +58,7 @@ class Subscription:
 
 
 def subscription_of(attach: Attach, destination: Destination | None, container: str) -> Subscription | None:
-    """Return the durable or shared subscription of a link that receives; None: it has a plain one. ``destination``
+    """Return the durable or shared subscription of a receiver's link; None for a plain subscription. ``destination``
     None: the link has no source. Raises AmqpError."""
     source = attach.source
     capabilities = source.capabilities if isinstance(source, Source) else attach.desired_capabilities
@@ -74,12 +74,12 @@ def subscription_of(attach: Attach, destination: Destination | None, container: 
 
 
 def find(subscription: Subscription, receipt: Receipt | None = None) -> FindDurable:
-    """Return the command that looks a durable subscription up."""
+    """Return the command that looks up a durable subscription."""
     return FindDurable(subscription.name, subscription.is_global, receipt)
 
 
 def end(subscription: Subscription, id: str | None, seen: int | None, receipt: Receipt) -> Unsubscribe:
-    """Return the command for a link that is closed: its durable subscription ends with it."""
+    """Return the command for a link that is closed: it also deletes the durable subscription."""
     return Unsubscribe(
         id,
         durable_name=subscription.durable_name,

@@ -1,4 +1,4 @@
-"""Termini of AMQP links: what a client asks for, as destinations and filters of the broker, and the answers. Pure."""
+"""Termini of AMQP links: requested sources and targets, their destinations and filters, and the answers. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tandemmq.broker.protocols.amqp.subscriptions import GLOBAL, SHARED, Subscri
 from tandemmq.broker.protocols.amqp.types import Described, Symbol, ULong
 from tandemmq.store.records.message import Destination, DestinationKind
 
-# Limit of the characters of a link name, which is kept as long as its link.
+# Longest name of a link, in characters. It is in memory as long as the link.
 NAME_CHARACTERS_MAX: Final = 1_024
 _SELECTOR: Final = "apache.org:selector-filter:string"
 _NO_LOCAL: Final = "apache.org:no-local-filter:list"
@@ -36,14 +36,14 @@ _CAPABILITIES: Final = {
     DestinationKind.TEMP_QUEUE: "temporary-queue",
     DestinationKind.TEMP_TOPIC: _TEMPORARY_TOPIC,
 }
-# The life of a dynamic node: that of its link.
+# A dynamic node is deleted with its link.
 _DELETED_ON_CLOSE: Final = {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}
 
 
 @dataclass(slots=True, frozen=True)
-class Reading:
-    """Request of a receiver: its destination, and the filters that the broker applies. ``filter``: these filters, as
-    they are confirmed."""
+class SourceRequest:
+    """Request of a receiver: its destination, and the filters that the broker applies. ``filter``: these filters, for
+    the answer."""
 
     destination: Destination
     selector: str | None
@@ -53,7 +53,7 @@ class Reading:
 
 
 def check_attach(attach: Attach) -> None:
-    """Raise AmqpError for a link of a kind that is not served, and for one with a long name."""
+    """Raise AmqpError for a link that is not supported, or that has a long name."""
     if len(attach.name) > NAME_CHARACTERS_MAX:
         text = f"the name of a link has {NAME_CHARACTERS_MAX} characters at most"
         raise AmqpError(RESOURCE_LIMIT, text, Scope.LINK)
@@ -62,7 +62,7 @@ def check_attach(attach: Attach) -> None:
 
 
 def temporary_of(attach: Attach, next_name: Callable[[], str]) -> Destination | None:
-    """Return the temporary destination that is to be made for a link; None: the link names its own. Raises
+    """Return the temporary destination to create for a link; None if the link does not request one. Raises
     AmqpError."""
     terminus = attach.source if attach.role else attach.target
     if not isinstance(terminus, Source | Target) or not terminus.dynamic:
@@ -73,9 +73,8 @@ def temporary_of(attach: Attach, next_name: Callable[[], str]) -> Destination | 
     return Destination(DestinationKind.TEMP_TOPIC if is_topic else DestinationKind.TEMP_QUEUE, next_name())
 
 
-def writing_of(attach: Attach, temporary: Destination | None) -> Destination | None:
-    """Return the destination of a client that sends; None: each message names its own (anonymous relay). Raises
-    AmqpError."""
+def target_destination(attach: Attach, temporary: Destination | None) -> Destination | None:
+    """Return the destination of a sender; None if each message names its own (anonymous relay). Raises AmqpError."""
     target = attach.target
     if temporary is not None:
         return temporary
@@ -88,8 +87,8 @@ def writing_of(attach: Attach, temporary: Destination | None) -> Destination | N
     return destination_of(target.address, target.capabilities)
 
 
-def reading_of(attach: Attach, temporary: Destination | None) -> Reading:
-    """Return what a client receives. Raises AmqpError."""
+def source_request(attach: Attach, temporary: Destination | None) -> SourceRequest:
+    """Return the request of a receiver. Raises AmqpError."""
     source = attach.source
     if not isinstance(source, Source):
         raise AmqpError(INVALID_FIELD, "the source of the link is not a source", Scope.LINK)
@@ -102,7 +101,7 @@ def reading_of(attach: Attach, temporary: Destination | None) -> Reading:
     kept: dict[Any, Any] = {}
     for key, each in (source.filter or {}).items():
         if not isinstance(each, Described):
-            continue  # what is left out of the answer is not applied
+            continue  # not applied: the answer does not have it
         name = each.descriptor if isinstance(each.descriptor, Symbol) else None
         code = code_of(each.descriptor)
         if name == _SELECTOR or code == _SELECTOR_CODE:
@@ -113,15 +112,15 @@ def reading_of(attach: Attach, temporary: Destination | None) -> Reading:
         elif name == _NO_LOCAL or code == _NO_LOCAL_CODE:
             no_local = True
             kept[key] = Described(each.descriptor, [])
-    return Reading(destination, selector, no_local, is_browser, kept or None)
+    return SourceRequest(destination, selector, no_local, is_browser, kept or None)
 
 
 def answered_source(
-    attach: Attach, reading: Reading, temporary: Destination | None, subscription: Subscription | None
+    attach: Attach, request: SourceRequest, temporary: Destination | None, subscription: Subscription | None
 ) -> Source:
-    """Return the source as it is served."""
+    """Return the source for the answer to an attach."""
     source = attach.source
-    assert isinstance(source, Source), "reading_of checks it"
+    assert isinstance(source, Source), "source_request checks it"
     is_durable = subscription is not None and subscription.is_durable
     return Source(
         address=source.address if temporary is None else address_of(temporary),
@@ -129,11 +128,11 @@ def answered_source(
         expiry_policy=NEVER if is_durable else SESSION_END,
         dynamic=temporary is not None,
         dynamic_node_properties=None if temporary is None else _DELETED_ON_CLOSE,
-        distribution_mode=_COPY if reading.is_browser else None,
-        filter=reading.filter,
+        distribution_mode=_COPY if request.is_browser else None,
+        filter=request.filter,
         default_outcome=plain_outcome(source.default_outcome),
         outcomes=source.outcomes,
-        capabilities=_capabilities_of(reading.destination, subscription),
+        capabilities=_capabilities_of(request.destination, subscription),
     )
 
 
@@ -162,11 +161,11 @@ def _capabilities_of(destination: Destination, subscription: Subscription | None
 
 
 def answered_target(attach: Attach, link: InLink) -> Target:
-    """Return the target as it is served."""
+    """Return the target for the answer to an attach."""
     target, destination = attach.target, link.destination
     if destination is None:
         return Target()
-    assert isinstance(target, Target), "writing_of checks it"
+    assert isinstance(target, Target), "target_destination checks it"
     is_made = link.temporary is not None
     return Target(
         address=address_of(destination) if is_made else target.address,
@@ -183,8 +182,8 @@ def answer_to(
     target: Target | Coordinator | None,
     message_bytes_max: int | None = None,
 ) -> Attach:
-    """Return the answer to an attach, with these termini. It has no map of unsettled deliveries: those of a former
-    attach are unknown."""
+    """Return the answer to an attach, with these termini. It has no map of unsettled deliveries, because the broker
+    keeps none of a former attach."""
     return Attach(
         name=attach.name,
         handle=own_handle,
@@ -206,17 +205,17 @@ def refusal_of(attach: Attach, own_handle: int) -> Attach:
 
 
 def rcv_settle_mode_of(attach: Attach) -> int:
-    """Return the receiver settle mode that is served: a coordinator has one."""
+    """Return the receiver settle mode for the answer to an attach. A coordinator supports only the first."""
     return SECOND if attach.rcv_settle_mode == SECOND and not isinstance(attach.target, Coordinator) else FIRST
 
 
 def plain_source(source: Any) -> Source | None:
-    """Return the client's own source, of which only the address is repeated."""
+    """Return the client's source for the answer, with the address only."""
     return Source(address=_plain_address(source.address)) if isinstance(source, Source) else None
 
 
 def plain_target(target: Any) -> Target | None:
-    """Return the client's own target, of which only the address is repeated."""
+    """Return the client's target for the answer, with the address only."""
     return Target(address=_plain_address(target.address)) if isinstance(target, Target) else None
 
 

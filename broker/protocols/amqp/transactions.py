@@ -1,14 +1,14 @@
 """Transactions of an AMQP connection (AMQP 1.0, part 4). Pure.
 
     declare      Begin                 discharge    Commit; or Abort
-    transfer     Send                  disposition  accepted: Ack; any other outcome: behind the commit
+    transfer     Send                  disposition  accepted: Ack; any other outcome: after the commit
 
-The engine commits messages and accepted deliveries, all or nothing. It has no other outcome in a transaction: such a
-delivery stays unacknowledged in the engine until the commit, and gets its outcome behind it. If the broker ends between
-the two, the delivery comes again.
+The engine commits messages and accepted deliveries atomically. It supports no other outcome in a transaction: such a
+delivery stays unacknowledged in the engine until the commit, and gets its outcome after it. If the broker ends between
+the two, the message is redelivered.
 
-After a rollback, deliveries that the client settled count as failed and go back; those that it did not settle are still
-the client's.
+After a rollback, deliveries that the client settled count as failed and return to their destination; those that it did
+not settle stay with the client.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any, Final, Protocol
 
 from tandemmq.broker.core.commands import Ack, ClientError, Command, ErrorKind, GiveBack, Hold, ProtocolFailure, refusal
 from tandemmq.broker.protocols.amqp.errors import UNKNOWN_TRANSACTION, AmqpError, Scope
-from tandemmq.broker.protocols.amqp.links import InLink, OutLink, Waiting, do_nothing
+from tandemmq.broker.protocols.amqp.links import Callbacks, InLink, OutLink, do_nothing
 from tandemmq.broker.protocols.amqp.outcomes import command_of, reason_of
 from tandemmq.broker.protocols.amqp.schema import Accepted, Composite, TransactionalState
 
-# Limit of the deliveries to which one transaction gives an outcome.
+# Limit of deliveries with an outcome in one transaction.
 RETIRED_MAX: Final = 10_000
-# Memory of deliveries with an outcome, of one of their ids, and of a character of the reason.
+# Memory of a run of deliveries with an outcome, of a delivery id, and of a character of the reason.
 _RETIRED_BYTES: Final = 400
 _DELIVERY_ID_BYTES: Final = 40
 _CHARACTER_BYTES: Final = 4
@@ -35,7 +35,7 @@ _ID_BYTES: Final = 8
 
 class Run:
     """Deliveries of a link, with all tags from ``first`` to ``last``. ``ids``: their delivery ids, in the same order;
-    none if it does not matter any more."""
+    empty after the client has settled them."""
 
     __slots__ = ("first", "ids", "last", "link")
 
@@ -49,7 +49,7 @@ class Deliveries(Protocol):
     """Deliveries of a session to its client, as a transaction uses them."""
 
     def resume(self, run: Run) -> None:
-        """Have deliveries wait for the client again: they are not settled, and have no outcome."""
+        """Make deliveries unsettled again, without an outcome."""
 
     def settle(self, run: Run, state: Any) -> None:
         """Settle deliveries with this outcome."""
@@ -67,8 +67,8 @@ class _Retired:
 
 
 class Transaction:
-    """An open transaction. ``control``: the link that declared it; ``name``: as the engine knows it; ``accepted``: the
-    state of accepted deliveries. ``has_failed``: something of it was refused, so it can only be rolled back.
+    """An open transaction. ``control``: the link that declared it; ``name``: its name in the engine; ``accepted``: the
+    state of accepted deliveries. ``has_failed``: an operation was refused, so the transaction can only be rolled back.
     ``outcome_bytes``: memory of its outcomes."""
 
     __slots__ = ("_all", "_count", "_retired", "accepted", "control", "has_failed", "id", "name", "outcome_bytes")
@@ -89,13 +89,13 @@ class Transaction:
         return TransactionalState(self.id, outcome)
 
     def failure(self, reason: str) -> ProtocolFailure:
-        """Return the command after which the transaction can only be rolled back."""
+        """Mark the transaction as failed; return the command that marks it in the engine."""
         self.has_failed = True
         return ProtocolFailure(refusal(reason, kind=ErrorKind.STATE, receipt=self._receipt()), self.name)
 
-    def _receipt(self) -> Waiting:
-        """Return the receipt of a command whose result the client gets with the commit only."""
-        return Waiting(do_nothing, self._failed)
+    def _receipt(self) -> Callbacks:
+        """Return the receipt of a command whose failure the client learns only at the commit."""
+        return Callbacks(do_nothing, self._failed)
 
     def _failed(self, error: ClientError) -> None:
         self.has_failed = True
@@ -103,7 +103,7 @@ class Transaction:
     def retire(
         self, deliveries: Deliveries, run: Run, outcome: Any, *, is_settled: bool, commands: list[Command]
     ) -> None:
-        """Give deliveries their outcome at the commit. ``is_settled``: the client has settled them."""
+        """Note the outcome that deliveries get at the commit. ``is_settled``: the client has settled them."""
         self._count += len(run.ids)
         if is_settled:
             run.ids.clear()
@@ -114,7 +114,7 @@ class Transaction:
             return
         link = run.link
         if isinstance(outcome, Accepted) and not self.has_failed:
-            # A delivery that the engine does not have any more dooms the transaction: another consumer may get it.
+            # The commit fails if the engine no longer has the delivery, because another consumer may get the message.
             count = run.last - run.first + 1
             commands.append(Ack(link.id, run.last, self.name, self._receipt(), first=run.first, count=count))
         last = self._retired[-1] if self._retired else None
@@ -134,13 +134,13 @@ class Transaction:
             self._all.count(size, commands)
 
     def commit(self) -> list[Command]:
-        """Settle the deliveries that the client did not settle, and return the commands for the outcomes that the
-        engine does not have: all else is committed."""
+        """Settle the deliveries that the client did not settle, and return the commands for outcomes other than
+        accepted. The engine has committed the transaction."""
         commands: list[Command] = []
         for each in self._retired:
             run = each.run
             if run.link.is_over:
-                continue  # the end of the link gave them back
+                continue  # the end of the link released them
             if not isinstance(each.outcome, Accepted):
                 commands.append(command_of(run.link, run.first, run.last, each.outcome, None))
             if run.ids:
@@ -148,8 +148,8 @@ class Transaction:
         return commands
 
     def roll_back(self) -> list[Command]:
-        """Leave the deliveries that the client did not settle to it, and return the commands that give back the
-        others: nothing of the transaction holds."""
+        """Make the deliveries that the client did not settle unsettled again, and return the commands that release the
+        others."""
         commands: list[Command] = []
         for each in self._retired:
             _give_back(each.deliveries, each.run, commands, is_failed=True)
@@ -158,7 +158,7 @@ class Transaction:
 
 def _give_back(deliveries: Deliveries, run: Run, commands: list[Command], *, is_failed: bool) -> None:
     if run.link.is_over:
-        return  # the end of the link gave them back
+        return  # the end of the link released them
     if run.ids:
         deliveries.resume(run)
     else:
@@ -166,8 +166,8 @@ def _give_back(deliveries: Deliveries, run: Run, commands: list[Command], *, is_
 
 
 class Transactions:
-    """The open transactions of a connection. The engine limits their number (``transactions_max``). ``refused`` is
-    called if there is no memory for their outcomes."""
+    """Open transactions of a connection. The engine limits their number (``transactions_max``). ``refused`` is called
+    if there is no memory for their outcomes."""
 
     __slots__ = ("_bytes", "_held_bytes", "_last", "_open", "_refused")
 
@@ -176,7 +176,7 @@ class Transactions:
         self._last = 0
         self._refused = refused
         self._bytes = 0  # memory of the outcomes in open transactions
-        self._held_bytes = 0  # that the engine counts for them
+        self._held_bytes = 0  # memory that the engine counts for them
 
     def declare(self, control: InLink) -> Transaction:
         """Open a transaction."""
@@ -186,7 +186,7 @@ class Transactions:
         return found
 
     def find(self, id: bytes, scope: Scope) -> Transaction:
-        """Return an open transaction. Raises AmqpError, of that scope."""
+        """Return an open transaction. Raises AmqpError with this scope."""
         found = self._open.get(id)
         if found is None:
             raise AmqpError(UNKNOWN_TRANSACTION, f"there is no transaction {id[:32].hex()}", scope)
@@ -198,13 +198,13 @@ class Transactions:
             self._bytes -= transaction.outcome_bytes
 
     def count(self, size: int, commands: list[Command]) -> None:
-        """Count the memory of outcomes, at its peak."""
+        """Count the memory of outcomes. The engine counts its peak."""
         self._bytes += size
         needed = self._bytes - self._held_bytes
         if needed > 0:
             needed = max(needed, _HELD_BYTES)
             # prove: amqp-outcomes-are-counted "Hold(needed" -> "Hold(0"
-            commands.append(Hold(needed, Waiting(do_nothing, self._refused)))
+            commands.append(Hold(needed, Callbacks(do_nothing, self._refused)))
             self._held_bytes += needed
 
     def declared_by(self, control: InLink) -> list[Transaction]:

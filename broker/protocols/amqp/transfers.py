@@ -9,13 +9,13 @@ from tandemmq.broker.protocols.amqp import schema
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.frames import FRAME_HEAD_BYTES, head_of
 
-# The performative of a transfer takes less than this.
+# A transfer performative has fewer bytes than this.
 TRANSFER_BYTES_MAX: Final = 64
 
 
 class Frames:
-    """The frames of a delivery, which are made one by one. A long message is not copied. ``size``: bytes of the
-    message, which is in memory until the last frame is made."""
+    """Makes the frames of a delivery one by one, without copying the message. ``size``: bytes of the message, which is
+    in memory until the last frame is made."""
 
     __slots__ = ("_left", "_pieces", "_transfer", "size")
 

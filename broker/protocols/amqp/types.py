@@ -1,13 +1,13 @@
-"""Types of AMQP 1.0 (part 1): values to bytes and back. Pure.
+"""Codec of AMQP 1.0 types (part 1). Pure.
 
     40..4f  no bytes        50..5f  1 byte      60..6f  2 bytes     70..7f  4 bytes     80..8f  8 bytes
     90..9f  16 bytes        a0..bf  size, bytes     c0..df  size, count, values
     e0..ff  size, count, constructor, values        00      a descriptor, then the described value
 
-A size has 1 byte in a_, c_, e_, and 4 bytes in b_, d_, f_; it counts what follows it. Types are kept: the classes below
-and those of ``store.records.properties`` stand for the AMQP types; plain Python values stand for boolean, int, double,
-string, binary, list and map. The count of an array may be anything, because elements of some constructors have no
-bytes: the reader takes at most as many values as bytes.
+A size has 1 byte in a_, c_, e_, and 4 bytes in b_, d_, f_; it counts the bytes after it. Python types keep the AMQP
+types: plain ones for boolean, int, double, string, binary, list and map, the classes below and those of
+``store.records.properties`` for the others. Elements of some arrays have no bytes, so the count of an array can be any
+number: the reader accepts at most as many values as bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mypy_extensions import mypyc_attr
 from tandemmq.broker.protocols.amqp.errors import DecodeError
 from tandemmq.store.records.properties import Byte, Char, Float, Long, Short
 
-# Limits of what is read at once: values, nested ones included, and their nesting.
+# Limits of one read: number of values, including nested ones, and depth of nesting.
 VALUES_MAX: Final = 10_000
 NESTING_MAX: Final = 32
 _INT_MIN, _INT_MAX = -0x80000000, 0x7FFFFFFF
@@ -78,13 +78,13 @@ class Uuid(bytes):
 
 @mypyc_attr(native_class=False)
 class Decimal(bytes):
-    """A decimal number of 4, 8 or 16 bytes; the broker does not compute with it."""
+    """A decimal number of 4, 8 or 16 bytes, not decoded."""
 
     __slots__ = ()
 
 
 class Array(NamedTuple):
-    """An array. The constructor of its elements is in their types."""
+    """An array. The types of its elements determine their constructor."""
 
     items: tuple[Any, ...]
 
@@ -138,15 +138,15 @@ _SIZE: Final = struct.Struct(">I")
 
 
 class Reader:
-    """Reads values of ``data`` from ``at`` on. All methods raise DecodeError for bytes that are no values, and for more
-    than ``values_max`` values, or than bytes. ``left``: how many more it takes."""
+    """Reads values of ``data`` from ``at`` on. All methods raise DecodeError for invalid bytes, and if there are more
+    values than ``values_max``, or than bytes. ``left``: number of values that it still accepts."""
 
     __slots__ = ("at", "data", "left")
 
     def __init__(self, data: bytes, at: int = 0, values_max: int = VALUES_MAX) -> None:
         self.data = data
         self.at = at
-        # Only elements of an array can have no bytes: time is bounded by bytes, also for them.
+        # Elements of an array can have no bytes. This limit bounds the time for them by the number of bytes.
         # prove: amqp-values-cost-bytes "min(values_max, len(data) - at)" -> "values_max"
         self.left = min(values_max, len(data) - at)
 
@@ -293,7 +293,7 @@ def _symbol(data: bytes) -> Symbol:
 
 
 def encode(value: Any) -> bytes:
-    """Return the bytes of a value, in the shortest form. Raises ValueError for one that has no AMQP type."""
+    """Return the bytes of a value, in the shortest form. Raises ValueError for a value without an AMQP type."""
     writer = _WRITERS.get(type(value))
     if writer is None:
         raise ValueError(f"AMQP has no type for a {type(value).__name__}")
@@ -328,7 +328,7 @@ def _map(value: dict[Any, Any]) -> bytes:
 
 
 def _array(value: Array) -> bytes:
-    """Return an array: all elements have the widest constructor of their type."""
+    """Return the bytes of an array, whose elements have the widest constructor of their type."""
     items = value.items
     if not items:
         return _compound(0xE0, 0, b"\x40")

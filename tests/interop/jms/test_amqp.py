@@ -25,7 +25,7 @@ TEXT = write_composite(schema.Properties(content_type=Symbol("text/plain")))
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory, jvm: Jvm) -> Iterator[tuple[int, JmsConnection]]:
-    """The AMQP port of a broker, and a JMS connection to it."""
+    """Return the AMQP port of a broker, and a JMS connection to the broker."""
     port = free_port()
     broker = TandemMQ(tmp_path_factory.mktemp("amqp") / "data", "--amqp", f"127.0.0.1:{port}")
     broker.wait()
@@ -51,7 +51,7 @@ ONE = {"bytes": base64.b64encode(b"\1").decode()}
     ],
     ids=["text", "data as text", "data", "map", "list", "uuid", "long data"],
 )  # fmt: skip
-def test_a_body_of_amqp_has_its_form_in_jms(
+def test_an_amqp_body_has_its_jms_form(
     both: tuple[int, JmsConnection], name: str, queue: str, body: bytes, kind: str, expected: Any
 ) -> None:
     port, connection = both
@@ -62,7 +62,7 @@ def test_a_body_of_amqp_has_its_form_in_jms(
     assert message.body == expected
 
 
-def test_properties_and_ids_of_amqp_are_those_of_jms(both: tuple[int, JmsConnection], name: str, queue: str) -> None:
+def test_amqp_properties_and_ids_are_mapped_to_jms(both: tuple[int, JmsConnection], name: str, queue: str) -> None:
     port, connection = both
     named = {"s": "x", "small": UByte(200), "n": UInt(7), "b": True}
 
@@ -88,10 +88,10 @@ def test_properties_and_ids_of_amqp_are_those_of_jms(both: tuple[int, JmsConnect
     session.close()
     rest = connection.session().consumer(queue)
     assert rest.receive()["id"] == "ID:one"
-    assert rest.take() is None, "both others were acknowledged"
+    assert rest.take() is None, "the other two were acknowledged"
 
 
-def test_a_message_of_jms_arrives_by_amqp(both: tuple[int, JmsConnection], name: str, queue: str) -> None:
+def test_an_amqp_client_receives_a_jms_message(both: tuple[int, JmsConnection], name: str, queue: str) -> None:
     port, connection = both
     session = connection.session()
     (id,) = session.send(queue, "text", properties={"s": "x", "long": {"long": 5}}, type="kind", persistent=True)
@@ -104,8 +104,10 @@ def test_a_message_of_jms_arrives_by_amqp(both: tuple[int, JmsConnection], name:
     assert (second[0x77], second[0x72]["x-opt-jms-msg-type"]) == ({"a": 1}, 2)
 
 
-def test_a_message_that_jms_passes_on_keeps_its_section(both: tuple[int, JmsConnection], name: str, queue: str) -> None:
-    """As a Camel route does: it sends what it received, with all properties."""
+def test_a_message_that_a_jms_client_forwards_keeps_its_section(
+    both: tuple[int, JmsConnection], name: str, queue: str
+) -> None:
+    """A Camel route forwards messages in this way: with all properties that it received."""
     port, connection = both
     with AmqpSocket(port) as client:
         client.send(f"{name}.in", TEXT + section(0x75, b"text"))

@@ -1,4 +1,4 @@
-"""AMQP 1.0 client over a socket that sends and shows exactly the bytes of messages. It waits for each answer."""
+"""AMQP 1.0 client over a socket. It sends and returns the exact bytes of messages, and waits for each answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Refused(Exception):
 class AmqpSocket:
     """A connection with one session. ``with AmqpSocket(port) as client: ...``
 
-    ``tls``: it logs in by the certificate of that context (SASL EXTERNAL). Raises Refused for a login that is refused.
+    ``tls``: log in by the certificate of this context (SASL EXTERNAL). Raises Refused if the login is refused.
     """
 
     def __init__(
@@ -41,22 +41,22 @@ class AmqpSocket:
         assert self._header() == frames.SASL
         self._await(schema.SaslMechanisms)
         init = schema.SaslInit("PLAIN", f"\0{user}\0{password}".encode())
-        self._say(init if tls is None else schema.SaslInit("EXTERNAL", b""), type=frames.OF_SASL)
+        self._send_frame(init if tls is None else schema.SaslInit("EXTERNAL", b""), type=frames.OF_SASL)
         outcome, _ = self._await(schema.SaslOutcome)
         if outcome.code:
             raise Refused(outcome.code)
         self._socket.sendall(frames.AMQP)
         assert self._header() == frames.AMQP
-        self._say(schema.Open("socket"))
+        self._send_frame(schema.Open("socket"))
         self._await(schema.Open)
-        self._say(schema.Begin(next_outgoing_id=0, incoming_window=WINDOW, outgoing_window=WINDOW))
+        self._send_frame(schema.Begin(next_outgoing_id=0, incoming_window=WINDOW, outgoing_window=WINDOW))
         self._await(schema.Begin)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._say(schema.Close())
+        self._send_frame(schema.Close())
         self._await(schema.Close)
         self.drop()
 
@@ -77,7 +77,7 @@ class AmqpSocket:
             self._deliveries += 1
             for start in range(0, max(len(each), 1), PIECE_BYTES):
                 transfer.more = start + PIECE_BYTES < len(each)
-                self._say(transfer, payload=each[start : start + PIECE_BYTES])
+                self._send_frame(transfer, payload=each[start : start + PIECE_BYTES])
                 transfer = schema.Transfer(handle=handle)
             disposition, _ = self._await(schema.Disposition)
             assert disposition.state == schema.Accepted(), disposition
@@ -87,7 +87,7 @@ class AmqpSocket:
         handle = self._attach(
             role=True, target=schema.Target(), source=schema.Source(address=address), initial_delivery_count=None
         )
-        self._say(
+        self._send_frame(
             schema.Flow(
                 next_incoming_id=0,
                 incoming_window=WINDOW,
@@ -104,25 +104,27 @@ class AmqpSocket:
             assert not transfer.more, "the messages of tests fit into a frame"
             found.append(payload)
             assert transfer.delivery_id is not None
-            self._say(schema.Disposition(role=True, first=transfer.delivery_id, settled=True, state=schema.Accepted()))
+            self._send_frame(
+                schema.Disposition(role=True, first=transfer.delivery_id, settled=True, state=schema.Accepted())
+            )
         return found
 
     def _attach(self, **fields: Any) -> int:
         handle = self._handles
         self._handles += 1
         fields.setdefault("initial_delivery_count", 0)
-        self._say(schema.Attach(name=f"link-{handle}", handle=handle, **fields))
+        self._send_frame(schema.Attach(name=f"link-{handle}", handle=handle, **fields))
         attach, _ = self._await(schema.Attach)
         if (attach.source if fields["role"] else attach.target) is None:
             detach, _ = self._await(schema.Detach)
             raise Refused(detach.error.condition)
         return handle
 
-    def _say(self, performative: Composite, *, payload: bytes = b"", type: int = frames.OF_AMQP) -> None:
+    def _send_frame(self, performative: Composite, *, payload: bytes = b"", type: int = frames.OF_AMQP) -> None:
         self._socket.sendall(frame_of(0, write_composite(performative) + payload, type))
 
     def _await(self, kind: type[Kind]) -> tuple[Kind, bytes]:
-        """Return the next performative of one kind, and its payload. Credit of the broker is passed over."""
+        """Return the next performative of one kind, and its payload. Flows are ignored."""
         while True:
             frame = self._cutter.next_frame()
             if frame is None:
@@ -143,5 +145,5 @@ class AmqpSocket:
 
     def _read(self) -> bytes:
         data = self._socket.recv(1 << 16)
-        assert data, "the broker hung up"
+        assert data, "the broker closed the connection"
         return data

@@ -1,4 +1,4 @@
-"""AMQP clients on an engine whose turns are hand-driven: the real session, bytes in and bytes out."""
+"""AMQP clients in memory: the real session on an engine whose turns the test drives."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LIMITS = AmqpLimits("broker", message_bytes_max=1 << 20)
 Kind = TypeVar("Kind", bound=Composite)
 
 
-class Heard(NamedTuple):
-    """A frame of the broker; ``performative`` None: it is empty."""
+class BrokerFrame(NamedTuple):
+    """A frame from the broker. ``performative`` None: the frame is empty."""
 
     channel: int
     performative: Composite | None
@@ -26,7 +26,7 @@ class Heard(NamedTuple):
 
 
 def value(body: Any) -> bytes:
-    """A message with one value, and nothing else."""
+    """Return a message with a value section only."""
     return section(0x77, body)
 
 
@@ -43,7 +43,7 @@ def selector(text: str) -> dict[Any, Any]:
 
 
 class AmqpWire(Wire):
-    """An AMQP client, in the words of the specification."""
+    """An AMQP client with a method for each performative."""
 
     session: AmqpSession
 
@@ -70,40 +70,42 @@ class AmqpWire(Wire):
         self.cutter = FrameCutter(1 << 30)
         self.next_delivery_id = 0
 
-    def said(self) -> bytes:
-        """All bytes since the last time."""
+    def output(self) -> bytes:
+        """Return all bytes that the broker has written since the last call."""
         self._harness.turn()
         return self.session.take()
 
-    def heard(self) -> list[Heard]:
-        """All frames since the last time."""
-        self.cutter.feed(self.said())
+    def replies(self) -> list[BrokerFrame]:
+        """Return all frames that the broker has written since the last call."""
+        self.cutter.feed(self.output())
         found = []
         while (frame := self.cutter.next_frame()) is not None:
             reader = Reader(frame.body)
             performative = read_composite(reader) if frame.body else None
-            found.append(Heard(frame.channel, performative, frame.body[reader.at :]))
+            found.append(BrokerFrame(frame.channel, performative, frame.body[reader.at :]))
         return found
 
-    def say(self, *performatives: Composite, channel: int = 0, payload: bytes = b"", type: int = 0) -> list[Heard]:
-        """Say them at once, and what is heard then."""
+    def exchange(
+        self, *performatives: Composite, channel: int = 0, payload: bytes = b"", type: int = 0
+    ) -> list[BrokerFrame]:
+        """Send performatives in one piece; return the replies."""
         self.receive(b"".join(frame_of(channel, write_composite(each) + payload, type) for each in performatives))
-        return self.heard()
+        return self.replies()
 
     def all_of(self, kind: type[Kind]) -> list[Kind]:
-        """Return the performatives of one kind that came since the last call."""
-        return [each.performative for each in self.heard() if isinstance(each.performative, kind)]
+        """Return the replies of one kind since the last call."""
+        return [each.performative for each in self.replies() if isinstance(each.performative, kind)]
 
     # ---- a connection
 
-    def log_in(self, mechanism: str = "ANONYMOUS", response: bytes | None = None) -> list[Heard]:
+    def log_in(self, mechanism: str = "ANONYMOUS", response: bytes | None = None) -> list[BrokerFrame]:
         self.receive(frames.SASL)
-        said = self.said()
-        assert said[:8] == frames.SASL
-        self.cutter.feed(said[8:])
-        mechanisms = self.heard()[0].performative
+        output = self.output()
+        assert output[:8] == frames.SASL
+        self.cutter.feed(output[8:])
+        mechanisms = self.replies()[0].performative
         assert isinstance(mechanisms, schema.SaslMechanisms)
-        return self.say(schema.SaslInit(mechanism, response), type=1)
+        return self.exchange(schema.SaslInit(mechanism, response), type=1)
 
     def connect(self, container: str = "me", **fields: Any) -> schema.Open:
         outcome = self.log_in()[0].performative
@@ -112,20 +114,19 @@ class AmqpWire(Wire):
 
     def open(self, container: str = "me", **fields: Any) -> list[Any]:
         self.receive(frames.AMQP)
-        said = self.said()
-        assert said == frames.AMQP
-        return [each.performative for each in self.say(schema.Open(container, **fields))]
+        assert self.output() == frames.AMQP
+        return [each.performative for each in self.exchange(schema.Open(container, **fields))]
 
     def begin(self, channel: int = 0, *, window: int = 1 << 20, next_id: int = 0) -> schema.Begin:
         begin = schema.Begin(next_outgoing_id=next_id, incoming_window=window, outgoing_window=100)
-        (found,) = self.say(begin, channel=channel)
+        (found,) = self.exchange(begin, channel=channel)
         assert isinstance(found.performative, schema.Begin)
         return found.performative
 
     # ---- links
 
     def sender(self, address: Any = "orders", *, handle: int = 0, channel: int = 0, **fields: Any) -> list[Any]:
-        """Attach a link that sends; return the answers."""
+        """Attach a link as sender; return the replies."""
         attach = schema.Attach(
             name=fields.pop("name", f"s{handle}.{channel}"),
             handle=handle,
@@ -135,7 +136,7 @@ class AmqpWire(Wire):
             initial_delivery_count=fields.pop("initial_delivery_count", 0),
             **fields,
         )
-        return [each.performative for each in self.say(attach, channel=channel)]
+        return [each.performative for each in self.exchange(attach, channel=channel)]
 
     def receiver(
         self,
@@ -149,7 +150,7 @@ class AmqpWire(Wire):
         name: str | None = None,
         **source: Any,
     ) -> list[Any]:
-        """Attach a link that receives, and grant it credit; return the answers."""
+        """Attach a link as receiver, and grant credit; return the replies."""
         attach = schema.Attach(
             name=name or f"r{handle}.{channel}",
             rcv_settle_mode=rcv_settle_mode,
@@ -159,13 +160,13 @@ class AmqpWire(Wire):
             source=schema.Source(address=address, **source),
             target=schema.Target(),
         )
-        found = [each.performative for each in self.say(attach, channel=channel)]
+        found = [each.performative for each in self.exchange(attach, channel=channel)]
         if credit is not None:
             found += self.flow(handle, credit, channel=channel)
         return found
 
     def flow(self, handle: int | None, credit: int | None, *, channel: int = 0, **fields: Any) -> list[Any]:
-        """Grant credit; return what is heard then."""
+        """Grant credit; return the replies."""
         flow = schema.Flow(
             next_incoming_id=fields.pop("next_incoming_id", 0),
             incoming_window=fields.pop("window", 1 << 20),
@@ -175,37 +176,37 @@ class AmqpWire(Wire):
             link_credit=credit,
             **fields,
         )
-        return [each.performative for each in self.say(flow, channel=channel)]
+        return [each.performative for each in self.exchange(flow, channel=channel)]
 
     def send(
         self, encoded: bytes, *, handle: int = 0, channel: int = 0, settled: bool = False, **fields: Any
     ) -> list[Any]:
-        """Send a message; return what is heard then."""
+        """Send a message; return the replies."""
         id = self.next_delivery_id
         self.next_delivery_id += 1
         transfer = schema.Transfer(handle=handle, delivery_id=id, delivery_tag=b"%d" % id, settled=settled, **fields)
-        return [each.performative for each in self.say(transfer, channel=channel, payload=encoded)]
+        return [each.performative for each in self.exchange(transfer, channel=channel, payload=encoded)]
 
     def dispose(
         self, first: int, state: Any, *, last: int | None = None, settled: bool = True, channel: int = 0
     ) -> list[Any]:
-        """Give deliveries their outcome; return what is heard then."""
+        """Give deliveries an outcome; return the replies."""
         disposition = schema.Disposition(role=True, first=first, last=last, settled=settled, state=state)
-        return [each.performative for each in self.say(disposition, channel=channel)]
+        return [each.performative for each in self.exchange(disposition, channel=channel)]
 
 
-def bodies(heard: list[Heard]) -> list[Any]:
-    """The values of the messages in these frames, which are whole."""
-    return [body_of(each.payload) for each in heard if isinstance(each.performative, schema.Transfer)]
+def bodies(replies: list[BrokerFrame]) -> list[Any]:
+    """Return the bodies of the messages in these frames. Each message has one frame."""
+    return [body_of(each.payload) for each in replies if isinstance(each.performative, schema.Transfer)]
 
 
 def body_of(encoded: bytes) -> Any:
-    """The value, or the data, of a message."""
+    """Return the value, or the data, of a message."""
     return sections_of(encoded)[max(sections_of(encoded))]
 
 
 def sections_of(encoded: bytes) -> dict[int, Any]:
-    """The sections of a message by their numbers."""
+    """Return the sections of a message by their numbers."""
     reader = Reader(encoded)
     found: dict[int, Any] = {}
     while reader.at < len(encoded):

@@ -1,5 +1,5 @@
-"""An AMQP 1.0 client that says in any order what the protocol has: sessions, links, credit, messages, outcomes and
-transactions. Most of it is allowed; some names, numbers and times are not."""
+"""Random AMQP 1.0 client: sessions, links, credit, messages, outcomes and transactions in any order. Most frames are
+valid; some have invalid names or numbers, or are sent at the wrong time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.fuzz.stomp_actor import SELECTORS
 
 QUEUES: Final = ("s.0", "s.1", "queue://s.2", "queue://auto.0", "A", "GOOD.q", "queue://Consumer.A.VirtualTopic.v")
 TOPICS: Final = ("topic://t.0", "topic://t.1", "topic://VirtualTopic.v", "topic://f.0")
-STRANGE: Final = (
+UNUSUAL: Final = (
     None, "", "queue://", "s.*", "topic://>", "s.0,topic://t.0", "temp-queue://nowhere", "s.0?consumer.priority=1",
     "topic://ActiveMQ.Advisory.>", "ä" * 300, "queue://a\0b",
 )  # fmt: skip
@@ -34,12 +34,12 @@ OUTCOMES: Final = (
     schema.Rejected(schema.Error("app:no", "x" * 200)), schema.Modified(), schema.Modified(True),
     schema.Modified(False, True), schema.Modified(True, True, {Symbol("k"): "v"}), schema.Received(0, 0), None,
 )  # fmt: skip
-#: Codes of what is heard.
+#: Codes of received performatives and of composites in them.
 ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x12, 0x19)
 ERROR, DECLARED, OUTCOME = 0x1D, 0x33, 0x44
 DECLARE, DISCHARGE = ULong(0x31), ULong(0x32)
-#: Share of what is not allowed.
-WILD: Final = 0.005
+#: Share of invalid choices.
+INVALID: Final = 0.005
 #: Number of deliveries and transactions that the client remembers.
 KEPT_MAX: Final = 200
 
@@ -50,19 +50,19 @@ class Link:
     is_coordinator: bool = False
     credit: int = 0
     delivery_count: int = 0
-    is_in_message: bool = False  # more transfers of it follow
+    is_in_message: bool = False  # more transfers of the message follow
 
 
 @dataclass(slots=True)
 class Channel:
     links: dict[int, Link] = field(default_factory=dict)
     next_delivery_id: int = 0
-    heard: int = 0  # transfers
+    transfers: int = 0  # number of received ones
     unsettled: list[int] = field(default_factory=list)
 
 
 class AmqpActor:
-    """One connection over an open socket. Its constructor logs in, and opens the connection; ``act`` says something."""
+    """One connection over an open socket. The constructor logs in and opens the connection; ``act`` sends a frame."""
 
     def __init__(self, peer: socket.socket, dice: random.Random, login: tuple[str | None, str | None]) -> None:
         self._peer = peer
@@ -74,18 +74,19 @@ class AmqpActor:
         self._acts: list[Callable[[], None]] = [
             self._begin, self._attach, self._attach, self._attach, self._flow, self._flow, self._flow, self._send,
             self._send, self._send, self._send, self._dispose, self._dispose, self._dispose, self._dispose,
-            self._detach, self._end, self._transact, self._transact, self._say_strange, self._beat, self._close,
+            self._detach, self._end, self._transact, self._transact, self._send_unexpected, self._beat, self._close,
         ]  # fmt: skip
         self._log_in(*login)
 
     def act(self) -> None:
-        """Say something, and take what has come. ConnectionError: the broker closed the connection."""
+        """Send a random frame, and handle received ones. Raises ConnectionError if the broker has closed the
+        connection."""
         self._dice.choice(self._acts)()
         self._take(0.01)
 
     # ---- bytes
 
-    def _say(self, performative: Composite, payload: bytes = b"", *, channel: int = 0, type: int = 0) -> None:
+    def _write(self, performative: Composite, payload: bytes = b"", *, channel: int = 0, type: int = 0) -> None:
         DONE[f"amqp {_name(performative)}"] += 1
         self._peer.sendall(frame_of(channel, write_composite(performative) + payload, type))
 
@@ -98,11 +99,11 @@ class AmqpActor:
             while (frame := self._cutter.next_frame()) is not None:
                 if frame.body:
                     reader = Reader(frame.body)
-                    self._hear(frame.channel, reader.value())
+                    self._handle(frame.channel, reader.value())
             seconds = 0.0
 
-    def _hear(self, number: int, heard: Described) -> None:
-        code, fields = code_of(heard.descriptor), [*heard.value, *[None] * 14]
+    def _handle(self, number: int, performative: Described) -> None:
+        code, fields = code_of(performative.descriptor), [*performative.value, *[None] * 14]
         for each in fields:
             if isinstance(each, Described) and code_of(each.descriptor) == ERROR:
                 DONE[f"amqp: {each.value[0]}"] += 1
@@ -114,7 +115,7 @@ class AmqpActor:
         handle = fields[4] if code == FLOW else fields[0]
         link = channel.links.get(handle) if isinstance(handle, int) else None
         if code == TRANSFER:
-            channel.heard += 1
+            channel.transfers += 1
             if link is not None and fields[1] is not None:
                 link.delivery_count += 1
                 channel.unsettled = [*channel.unsettled[-KEPT_MAX:], int(fields[1])]
@@ -132,7 +133,7 @@ class AmqpActor:
     # ---- login and open
 
     def _log_in(self, user: str | None, password: str | None) -> None:
-        """Log in and open; the answers are awaited in half of the cases."""
+        """Log in and open. In half of the cases, wait for the answers."""
         dice = self._dice
         self._peer.sendall(frames.SASL)
         init = schema.SaslInit("ANONYMOUS")
@@ -140,16 +141,16 @@ class AmqpActor:
             init = schema.SaslInit("PLAIN", f"\0{user}\0{password}".encode())
         elif dice.random() < 0.1:
             init = schema.SaslInit(dice.choice(("EXTERNAL", "SCRAM-SHA-256", "PLAIN", "")), dice.choice((None, b"x")))
-        waits, is_wild = dice.random() < 0.5, dice.random() < WILD
-        self._say(init, type=1)
+        waits, is_invalid = dice.random() < 0.5, dice.random() < INVALID
+        self._write(init, type=1)
         if waits:
             self._pass_header()
         self._peer.sendall(frames.AMQP)
-        self._say(
+        self._write(
             schema.Open(
                 dice.choice((*CONTAINERS, f"c{dice.random()}")),
-                max_frame_size=511 if is_wild else dice.choice((UINT_MAX, UINT_MAX, 4_096, 512)),
-                idle_time_out=1 if is_wild else dice.choice((None, None, None, 200, 1_000, 60_000)),
+                max_frame_size=511 if is_invalid else dice.choice((UINT_MAX, UINT_MAX, 4_096, 512)),
+                idle_time_out=1 if is_invalid else dice.choice((None, None, None, 200, 1_000, 60_000)),
                 desired_capabilities=dice.choice(((), (), (), ("sole-connection-for-container",))),
                 properties={Symbol("sole-connection-enforcement-policy"): UInt(1)} if dice.random() < 0.1 else None,
             )
@@ -160,7 +161,7 @@ class AmqpActor:
         self._begin()
 
     def _pass_header(self) -> None:
-        """Wait for the next protocol header, and take the frames behind it."""
+        """Wait for the next protocol header; after the SASL header, also for the outcome."""
         while (header := self._cutter.header()) is None:
             data = self._peer.recv(1 << 16)
             if not data:
@@ -178,25 +179,25 @@ class AmqpActor:
                 if not data:
                     raise ConnectionError("the broker closed the connection")
                 self._cutter.feed(data)
-            self._hear(0, Reader(frame.body).value())
+            self._handle(0, Reader(frame.body).value())
 
     # ---- actions
 
     def _channel(self) -> int:
-        """Return a channel, mostly one with a session."""
+        """Return a channel, usually one with a session."""
         if not self._channels:
             self._begin()
-        return self._dice.choice(list(self._channels) if self._dice.random() >= WILD else CHANNELS)
+        return self._dice.choice(list(self._channels) if self._dice.random() >= INVALID else CHANNELS)
 
     def _link(self, *, is_receiver: bool) -> tuple[int, int] | None:
-        """Return a channel and a handle, mostly of a link in this direction; None: there is none."""
+        """Return a channel and a handle, usually of a link in this direction; None if there is no such link."""
         able = [
             (number, handle)
             for number, channel in self._channels.items()
             for handle, link in channel.links.items()
             if link.is_receiver is is_receiver
         ]
-        if self._dice.random() < WILD:
+        if self._dice.random() < INVALID:
             return self._channel(), self._dice.choice(HANDLES)
         return self._dice.choice(able) if able else None
 
@@ -205,16 +206,16 @@ class AmqpActor:
         free = [each for each in CHANNELS[:-2] if each not in self._channels]
         if not free:
             return
-        number = dice.choice(free if dice.random() >= WILD else CHANNELS)
+        number = dice.choice(free if dice.random() >= INVALID else CHANNELS)
         self._channels[number] = Channel()
         window = dice.choice((0, 1, 5, 2_048, UINT_MAX // 2, UINT_MAX // 2))
         begin = schema.Begin(next_outgoing_id=dice.choice(NUMBERS), incoming_window=window, outgoing_window=100)
-        self._say(begin, channel=number)
+        self._write(begin, channel=number)
 
     def _address(self) -> Any:
         chance = self._dice.random()
         if chance < 0.1:
-            return self._dice.choice(STRANGE)
+            return self._dice.choice(UNUSUAL)
         if chance < 0.2 and self._nodes:
             return self._dice.choice(self._nodes)
         return self._dice.choice(QUEUES if chance < 0.7 else TOPICS)
@@ -225,7 +226,7 @@ class AmqpActor:
         free = [each for each in HANDLES[:-2] if each not in channel.links]
         if not free:
             return
-        handle = dice.choice(free if dice.random() >= WILD else HANDLES)
+        handle = dice.choice(free if dice.random() >= INVALID else HANDLES)
         is_receiver = dice.random() < 0.5
         is_dynamic = dice.random() < 0.1
         address = None if is_dynamic else self._address()
@@ -244,7 +245,7 @@ class AmqpActor:
         is_coordinator = not is_receiver and dice.random() < 0.15
         if is_coordinator:
             target = schema.Coordinator(("amqp:local-transactions",))
-        self._say(
+        self._write(
             schema.Attach(
                 name=dice.choice(NAMES) if dice.random() < 0.5 else f"l{dice.random()}",
                 handle=handle, role=is_receiver, snd_settle_mode=dice.choice((0, 1, 2, 2)),
@@ -273,15 +274,15 @@ class AmqpActor:
         channel = self._channels.get(number, Channel())
         link = Link(True) if handle is None else channel.links.get(handle, Link(True))
         is_of_link = dice.random() < 0.8
-        is_right = dice.random() < 0.95
-        self._say(
+        is_valid = dice.random() < 0.95
+        self._write(
             schema.Flow(
-                next_incoming_id=channel.heard if is_right else dice.choice((None, *NUMBERS)),
+                next_incoming_id=channel.transfers if is_valid else dice.choice((None, *NUMBERS)),
                 incoming_window=dice.choice((0, 1, 10, 2_048, UINT_MAX // 2)),
                 next_outgoing_id=dice.choice(NUMBERS),
                 outgoing_window=100,
                 handle=handle if is_of_link else None,
-                delivery_count=link.delivery_count if is_right else dice.choice(NUMBERS),
+                delivery_count=link.delivery_count if is_valid else dice.choice(NUMBERS),
                 link_credit=dice.choice((0, 1, 10, 100, 1_000, UINT_MAX)) if is_of_link else None,
                 drain=dice.random() < 0.2,
                 echo=dice.random() < 0.2,
@@ -290,7 +291,7 @@ class AmqpActor:
         )
 
     def _send(self) -> None:
-        """Send a message in one transfer or in several; sometimes the last one comes later, or aborts it."""
+        """Send a message in one or several transfers. Sometimes the last one is sent later, or aborts the message."""
         dice = self._dice
         found = self._link(is_receiver=False)
         if found is None:
@@ -298,7 +299,7 @@ class AmqpActor:
         number, handle = found
         channel = self._channels.get(number, Channel())
         link = channel.links.get(handle, Link(False))
-        if link.credit <= 0 and dice.random() >= WILD:
+        if link.credit <= 0 and dice.random() >= INVALID:
             return
         encoded = self._message()
         state = None
@@ -320,7 +321,7 @@ class AmqpActor:
         for at, piece in enumerate(pieces):
             transfer = first if at == 0 else schema.Transfer(handle=handle)
             transfer.more = at + 1 < len(pieces) or not ends
-            self._say(transfer, piece, channel=number)
+            self._write(transfer, piece, channel=number)
         link.is_in_message = not ends
 
     def _message(self) -> bytes:
@@ -353,8 +354,8 @@ class AmqpActor:
         elif body == 1:
             sections.append(_section(0x76, [1, "x", None, [2]]))
         elif body < 5:
-            things = ("text", "ä" * 2_000, None, b"\xff", {"a": 1, "b": b"x"}, [1, 2.5], 7, Described(ULong(7), [1]))
-            sections.append(_section(0x77, dice.choice(things)))
+            contents = ("text", "ä" * 2_000, None, b"\xff", {"a": 1, "b": b"x"}, [1, 2.5], 7, Described(ULong(7), [1]))
+            sections.append(_section(0x77, dice.choice(contents)))
         if dice.random() < 0.1:
             sections.append(_section(0x78, {Symbol("crc"): UInt(1)}))
         if dice.random() < 0.05:
@@ -379,7 +380,7 @@ class AmqpActor:
         disposition = schema.Disposition(
             role=dice.random() < 0.95, first=first, last=last, settled=settled, state=state
         )
-        self._say(disposition, channel=number)
+        self._write(disposition, channel=number)
 
     def _detach(self) -> None:
         dice = self._dice
@@ -388,13 +389,13 @@ class AmqpActor:
             return
         number, handle = found
         error = dice.choice((None, None, schema.Error("amqp:internal-error", "x")))
-        self._say(schema.Detach(handle, dice.random() < 0.7, error), channel=number)
+        self._write(schema.Detach(handle, dice.random() < 0.7, error), channel=number)
         self._channels.get(number, Channel()).links.pop(handle, None)
 
     def _end(self) -> None:
         if self._dice.random() < 0.5:
             number = self._channel()
-            self._say(schema.End(), channel=number)
+            self._write(schema.End(), channel=number)
             self._channels.pop(number, None)
 
     def _transact(self) -> None:
@@ -410,10 +411,10 @@ class AmqpActor:
             return
         number, handle = dice.choice(able)
         channel = self._channels[number]
-        what = Described(DECLARE, dice.choice(([], [], [b"global"])))
+        request = Described(DECLARE, dice.choice(([], [], [b"global"])))
         if self._transactions and dice.random() < 0.5:
             id = dice.choice((*self._transactions, b"\0", b"x" * 40))
-            what = Described(DISCHARGE, [id, dice.random() < 0.4])
+            request = Described(DISCHARGE, [id, dice.random() < 0.4])
             if id in self._transactions:
                 self._transactions.remove(id)
         transfer = schema.Transfer(
@@ -421,25 +422,25 @@ class AmqpActor:
         )
         channel.next_delivery_id = (channel.next_delivery_id + 1) & UINT_MAX
         channel.links[handle].credit -= 1
-        self._say(transfer, _section(0x77, what), channel=number)
+        self._write(transfer, _section(0x77, request), channel=number)
 
-    def _say_strange(self) -> None:
-        """Say what comes at the wrong time, or from the wrong side, in one of twenty calls."""
+    def _send_unexpected(self) -> None:
+        """In one of twenty calls, send a performative at the wrong time, or one that only a broker sends."""
         if self._dice.random() < 0.95:
             return
-        strange = (
+        unexpected = (
             schema.Open("again"), schema.SaslInit("PLAIN"), schema.SaslOutcome(0), schema.Accepted(), schema.Header(),
             schema.Begin(remote_channel=0, next_outgoing_id=0, incoming_window=1, outgoing_window=1),
         )  # fmt: skip
-        self._say(self._dice.choice(strange), channel=self._channel(), type=self._dice.choice((0, 0, 1)))
+        self._write(self._dice.choice(unexpected), channel=self._channel(), type=self._dice.choice((0, 0, 1)))
 
     def _beat(self) -> None:
         self._peer.sendall(EMPTY[: FRAME_HEAD_BYTES - 2] + self._dice.choice(CHANNELS).to_bytes(2, "big"))
 
     def _close(self) -> None:
-        """End in order, in one of twenty calls."""
+        """In one of twenty calls, close the connection."""
         if self._dice.random() < 0.05:
-            self._say(schema.Close())
+            self._write(schema.Close())
             self._take(1.0)
 
 

@@ -5,7 +5,7 @@ import jakarta.jms.TextMessage;
 
 import org.apache.qpid.jms.JmsConnectionFactory;
 
-/** qpid-jms-client (AMQP 1.0) over a pair of brokers: nothing in it is about failover but the URL. */
+/** qpid-jms-client (AMQP 1.0) over a pair of brokers. Only the URL configures the failover. */
 public final class QpidJms {
     private static final long PAUSE_MS = 1;
 

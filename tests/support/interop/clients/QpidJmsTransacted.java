@@ -8,8 +8,8 @@ import jakarta.jms.TextMessage;
 import org.apache.qpid.jms.JmsConnectionFactory;
 
 /**
- * qpid-jms-client (AMQP 1.0) with transactions: numbers go to one queue, another session takes each of them and sends it
- * on in one transaction. A commit that fails is tried again with all that belongs to it.
+ * qpid-jms-client (AMQP 1.0) with transactions: numbers are sent to one queue; another session receives each number and
+ * forwards it in one transaction. If a commit fails, the complete transaction is repeated.
  */
 public final class QpidJmsTransacted {
     private static final long PAUSE_MS = 1;

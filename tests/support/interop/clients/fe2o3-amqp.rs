@@ -1,5 +1,5 @@
-// fe2o3-amqp (AMQP 1.0) over a pair of brokers. The library does not connect again: the program does, and sends again
-// what has no outcome.
+// fe2o3-amqp (AMQP 1.0) over a pair of brokers. The library does not reconnect. The program does, and sends messages
+// without an outcome again.
 
 use std::error::Error;
 use std::io::Read;
@@ -43,8 +43,8 @@ async fn receive(address: &str, queue: &str) -> Result<(), Failure> {
     }
 }
 
-// Returns when the input is over and the last message is confirmed. `number`: of the last message; `is_open`: it has no
-// outcome.
+// Returns when the input has ended and the last message is confirmed. `number`: number of the last message; `is_open`:
+// the message has no outcome.
 async fn send(address: &str, queue: &str, number: &mut u64, is_open: &mut bool) -> Result<(), Failure> {
     let mut connection = connected(address).await?;
     let mut session = Session::begin(&mut connection).await?;
@@ -60,7 +60,7 @@ async fn send(address: &str, queue: &str, number: &mut u64, is_open: &mut bool) 
             .properties(Properties::builder().message_id(format!("n{number}")).build())
             .value(number.to_string())
             .build();
-        // Without a limit it would wait for an outcome although the connection is lost.
+        // Without a time limit, it waits for an outcome although the connection is lost.
         let outcome = tokio::time::timeout(PATIENCE, sender.send(message)).await??;
         outcome.accepted_or_else(|other| format!("{other:?}"))?;
         *is_open = false;

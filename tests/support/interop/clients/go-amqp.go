@@ -1,5 +1,5 @@
-// go-amqp (AMQP 1.0) over a pair of brokers. The library does not connect again: the program does, and sends again what
-// has no outcome.
+// go-amqp (AMQP 1.0) over a pair of brokers. The library does not reconnect. The program does, and sends messages without
+// an outcome again.
 package main
 
 import (
@@ -39,14 +39,14 @@ func write(what line) {
 	}
 }
 
-// links are those of one connection.
+// links is one connection with its links.
 type links struct {
 	connection *amqp.Conn
 	sender     *amqp.Sender
 	receiver   *amqp.Receiver
 }
 
-// pair has the links of the present connection.
+// pair is a pair of brokers, with the links of the present connection.
 type pair struct {
 	addresses []string
 	queue     string
@@ -55,7 +55,7 @@ type pair struct {
 	now       *links
 }
 
-// instead returns links other than these, which failed.
+// instead returns new links in place of these, which failed.
 func (p *pair) instead(failed *links) *links {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -122,7 +122,7 @@ func main() {
 			}
 			write(line{"received": number, "id": message.Properties.MessageID})
 			if err := present.receiver.AcceptMessage(ctx, message); err != nil {
-				write(line{"note": err.Error()}) // it comes again
+				write(line{"note": err.Error()}) // the message is redelivered
 			}
 		}
 	}()

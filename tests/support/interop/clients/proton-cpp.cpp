@@ -1,4 +1,5 @@
-// Qpid Proton C++ over a pair of brokers: it connects and attaches again by itself; what has no outcome is sent again.
+// Qpid Proton C++ over a pair of brokers. It reconnects and attaches its links again; messages without an outcome are sent
+// again.
 
 #include <algorithm>
 #include <deque>

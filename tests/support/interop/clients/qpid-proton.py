@@ -1,4 +1,4 @@
-"""Qpid Proton for Python, with its own reconnection: each message is sent until the broker accepted it."""
+"""Qpid Proton for Python, with its own reconnection: each message is sent until the broker has accepted it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def say(**line: Any) -> None:
 
 
 class Program(MessagingHandler):
-    """Sends numbers, and receives them; after a reconnection it sends again what was not accepted."""
+    """Sends and receives numbers; after a reconnection it sends numbers that were not accepted again."""
 
     def __init__(self, urls: list[str], queue: str, injector: EventInjector) -> None:
         super().__init__(prefetch=50, auto_accept=False)
@@ -25,7 +25,7 @@ class Program(MessagingHandler):
         self.queue = queue
         self.injector = injector
         self.sender: Any = None
-        self.numbers: dict[Any, int] = {}  # of deliveries that are not accepted yet
+        self.numbers: dict[Any, int] = {}  # numbers that are not accepted yet, by delivery
         self.again: list[int] = []
         self.last = 0
         self.is_ending = False

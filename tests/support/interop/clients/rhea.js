@@ -1,4 +1,5 @@
-// rhea (AMQP 1.0) over a pair of brokers: it connects and attaches again by itself; what has no outcome is sent again.
+// rhea (AMQP 1.0) over a pair of brokers. It reconnects and attaches its links again; messages without an outcome are sent
+// again.
 'use strict';
 
 const rhea = require('rhea');
@@ -10,7 +11,7 @@ const servers = addresses.split(',').map((address) => {
   return { host: hostname, port: Number(port), transport: 'tcp' };
 });
 const write = (line) => console.log(JSON.stringify(line));
-const open = new Map(); // delivery: number, without an outcome
+const open = new Map(); // number of each delivery without an outcome
 let again = [];
 let last = 0;
 let turn = 0;
@@ -18,7 +19,7 @@ let isOver = false;
 let isDone = false;
 
 const connection = rhea.create_container().connect({
-  username: 'anonymous', // without a name it does without SASL
+  username: 'anonymous', // without a name, rhea does not use SASL
   connection_details: () => servers[turn++ % servers.length],
   initial_reconnect_delay: 50,
   max_reconnect_delay: 200,

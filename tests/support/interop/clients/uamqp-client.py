@@ -1,7 +1,7 @@
-"""uamqp (Azure's C stack), which always uses TLS. It does not connect again, and after a lost connection it can crash:
-each connection has a process of its own, which ends with it. What has no outcome is sent again.
+"""uamqp (Azure's C stack), which always uses TLS. It does not reconnect, and can crash after a lost connection, so each
+connection has its own process, which ends with it. Messages without an outcome are sent again.
 
-    uamqp-client.py ROOT ADDRESSES QUEUE                   starts one process after the other for each direction
+    uamqp-client.py ROOT ADDRESSES QUEUE                   starts processes one after another, for each direction
     uamqp-client.py receive|send ROOT ADDRESS QUEUE N      one connection; N: the first number to send
 """
 
@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 WINDOW = 50
 PAUSE_SECONDS = 0.05
-#: Time limit of a send, in milliseconds.
-PATIENCE_MS = 10_000
+#: Time limit of a send.
+SEND_MS_MAX = 10_000
 
 
 def say(**line: Any) -> None:
@@ -53,9 +53,9 @@ def send(*where: str, number: int) -> None:
     import uamqp
     from uamqp.message import MessageHeader, MessageProperties
 
-    # By default it requests the mode second, and then does not settle what the broker has accepted.
+    # By default, uamqp requests the mode second, but does not settle messages that the broker has accepted.
     mode = uamqp.constants.ReceiverSettleMode.ReceiveAndDelete
-    client = client_of(uamqp.SendClient, *where, msg_timeout=PATIENCE_MS, receive_settle_mode=mode)
+    client = client_of(uamqp.SendClient, *where, msg_timeout=SEND_MS_MAX, receive_settle_mode=mode)
     while True:
         header = MessageHeader()
         header.durable = True
@@ -67,7 +67,7 @@ def send(*where: str, number: int) -> None:
 
 
 def connect(direction: str, root: str, address: str, queue: str, number: str) -> None:
-    """Work until the connection is lost, or the standard input is over."""
+    """Send or receive until the connection is lost, or the standard input ends."""
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
     try:
         if direction == "receive":
@@ -83,8 +83,8 @@ def connect(direction: str, root: str, address: str, queue: str, number: str) ->
 
 
 def repeat(direction: str, root: str, addresses: str, queue: str, is_over: threading.Event) -> None:
-    """Start a process for the next address, again and again, and repeat what it says. The sender ends when the input is
-    over and its last message is confirmed."""
+    """Start a process for one address after another, and forward its output. The sender ends when the input has ended
+    and its last message is confirmed."""
     last = confirmed = 0
     for address in cycle(addresses.split(",")):
         number = str(last if last > confirmed else last + 1)
@@ -94,7 +94,7 @@ def repeat(direction: str, root: str, addresses: str, queue: str, is_over: threa
             for line in child.stdout:
                 found = json.loads(line)
                 if found.get("sent") == last:
-                    continue  # the same message again
+                    continue  # this message is sent again
                 last, confirmed = found.get("sent", last), found.get("confirmed", confirmed)
                 say(**found)
                 if direction == "send" and is_over.is_set() and "confirmed" in found:

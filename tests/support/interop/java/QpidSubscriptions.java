@@ -9,7 +9,7 @@ import jakarta.jms.Topic;
 
 import org.apache.qpid.jms.JmsConnectionFactory;
 
-/** Durable and shared subscriptions of JMS 3.1, by qpid-jms-client: prints a line for each step. */
+/** Durable and shared subscriptions of JMS 3.1, with qpid-jms-client. Prints a line for each step. */
 public final class QpidSubscriptions {
     private static final long SILENCE_MS = 300;
 

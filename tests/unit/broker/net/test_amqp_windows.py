@@ -1,4 +1,4 @@
-"""Deliveries that wait for the window of an AMQP client: they are counted, and written as far as the client reads."""
+"""Deliveries that wait for the window of an AMQP client: they are counted, and written only as the client reads."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ LIMITS = TransportLimits(unread_bytes_max=1_000_000)
 TARGET = Destination(DestinationKind.QUEUE, "orders")
 
 
-def said(*performatives: schema.Composite) -> bytes:
+def encoded(*performatives: schema.Composite) -> bytes:
     return b"".join(frame_of(0, write_composite(each)) for each in performatives)
 
 
 def flow(window: int, *, next_id: int | None = None) -> bytes:
-    return said(schema.Flow(next_incoming_id=next_id, incoming_window=window, next_outgoing_id=0, outgoing_window=9))
+    return encoded(schema.Flow(next_incoming_id=next_id, incoming_window=window, next_outgoing_id=0, outgoing_window=9))
 
 
 class Bench:
-    """A connection with a receiving link, its engine, and the client, which has opened no window."""
+    """A connection with a receiver, its engine, and the client, whose window is closed."""
 
     def __init__(self, connection: Connection, engine: Any, reader: asyncio.StreamReader, writer: Any) -> None:
         self.connection = connection
@@ -56,7 +56,7 @@ class Bench:
 
     async def until(self, condition: Any) -> None:
         async with asyncio.timeout(10):
-            while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            while not condition():  # noqa: ASYNC110 - the condition has no event
                 await asyncio.sleep(0.001)
 
     async def read(self, count: int) -> None:
@@ -73,7 +73,7 @@ async def bench(make_engine: Any) -> AsyncIterator[Bench]:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.addresses[0][2], limit=1 << 16)
     attach = schema.Attach(name="r", handle=1, role=True, source=schema.Source(address="orders"))
     begin = schema.Begin(next_outgoing_id=0, incoming_window=0, outgoing_window=9)
-    writer.write(frames.AMQP + said(schema.Open("me", max_frame_size=FRAME_BYTES_MAX), begin, attach))
+    writer.write(frames.AMQP + encoded(schema.Open("me", max_frame_size=FRAME_BYTES_MAX), begin, attach))
     async with asyncio.timeout(10):
         while not engine.subscriptions:  # noqa: ASYNC110 - likewise
             await asyncio.sleep(0.001)
@@ -87,7 +87,7 @@ async def bench(make_engine: Any) -> AsyncIterator[Bench]:
     assert bench.counted == 0
 
 
-async def test_what_waits_for_the_window_is_counted_and_bounded(bench: Bench) -> None:
+async def test_deliveries_that_wait_for_the_window_are_counted_and_limited(bench: Bench) -> None:
     connection = bench.connection
     while connection.is_writable:
         bench.deliver()
@@ -96,20 +96,20 @@ async def test_what_waits_for_the_window_is_counted_and_bounded(bench: Bench) ->
     before = len(bench.engine.events)
     bench.writer.write(flow(250))
     await bench.until(lambda: bench.counted < LIMITS.write_bytes_high)
-    assert not connection.is_writable, "the window took one of them"
+    assert not connection.is_writable, "only one of the messages was written"
     bench.writer.write(flow(10_000, next_id=250))
     await bench.until(lambda: connection.is_writable)
     await bench.until(lambda: "writable" in bench.engine.events[before:])
 
 
-async def test_a_connection_that_ends_takes_its_count_with_it(bench: Bench) -> None:
+async def test_the_count_is_released_with_the_connection(bench: Bench) -> None:
     bench.deliver()
     assert bench.counted > len(BODY)
-    bench.writer.write(said(schema.Close()))
+    bench.writer.write(encoded(schema.Close()))
     await bench.until(lambda: bench.counted == 0)
 
 
-async def test_a_window_that_opens_fills_the_output_only_as_far_as_the_client_reads(bench: Bench) -> None:
+async def test_the_output_is_filled_only_as_fast_as_the_client_reads(bench: Bench) -> None:
     bench.writer.transport.pause_reading()
     for _ in range(200):
         bench.deliver()
@@ -126,7 +126,7 @@ async def test_a_window_that_opens_fills_the_output_only_as_far_as_the_client_re
     assert not bench.connection.is_closing
 
 
-async def test_many_flows_in_one_read_share_the_frames_of_a_turn(bench: Bench) -> None:
+async def test_flows_in_one_read_share_the_frame_limit_of_a_turn(bench: Bench) -> None:
     for _ in range(3):
         bench.deliver()
     before = bench.connection.session.pending_bytes

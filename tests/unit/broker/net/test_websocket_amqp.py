@@ -1,4 +1,4 @@
-"""AMQP 1.0 over WebSocket: the subprotocol `amqp`, whose frames do not follow the borders of messages."""
+"""AMQP 1.0 over WebSocket (subprotocol `amqp`): frames are independent of the borders of messages."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ ALL = b"".join(
 )
 
 
-class Heard:
-    """The bytes that a client receives, however they are divided into messages."""
+class Received:
+    """Names of the headers and frames in the bytes that a client receives, in any pieces."""
 
     def __init__(self) -> None:
         self.cutter = FrameCutter(1 << 20)
@@ -71,17 +71,17 @@ EXPECTED = [
 
 
 @pytest.mark.parametrize("size", [1, 5, 64_000])
-async def test_frames_may_be_split_over_messages_and_joined(websockets: Any, size: int) -> None:
+async def test_frames_can_be_split_and_joined_in_messages(websockets: Any, size: int) -> None:
     async with websockets() as (server, engine):
         peer = await Peer.of(server, AMQP)
         for start in range(0, len(ALL), size):
             await peer.say(client_frame(BINARY, ALL[start : start + size]))
-        heard = Heard()
-        while len(heard.names) < len(EXPECTED):
+        received = Received()
+        while len(received.names) < len(EXPECTED):
             kind, data = await peer.message()
             assert kind == BINARY
-            heard.feed(data)
-        assert heard.names == EXPECTED
+            received.feed(data)
+        assert received.names == EXPECTED
         assert [type(each) for each in engine.commands[:2]] == [LogIn, Connect]
         peer.hang_up()
 
@@ -96,7 +96,7 @@ async def test_text_is_refused(websockets: Any) -> None:
         peer.hang_up()
 
 
-async def test_a_client_with_a_certificate_logs_in_by_it(authority: Authority, make_engine: Any) -> None:
+async def test_external_is_offered_to_a_client_with_a_certificate(authority: Authority, make_engine: Any) -> None:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(authority.certificate("broker"))
     tls.load_verify_locations(authority.root)

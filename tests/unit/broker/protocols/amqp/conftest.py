@@ -24,7 +24,7 @@ def harness(make_harness: Callable[..., Harness]) -> Iterator[Harness]:
 
 @pytest.fixture
 def make(harness: Harness) -> Make:
-    """A client that has not said anything."""
+    """Make a client that has sent nothing yet."""
 
     def make(**options: Any) -> AmqpWire:
         return AmqpWire(harness, **options)
@@ -33,13 +33,13 @@ def make(harness: Harness) -> Make:
 
 
 @pytest.fixture
-def come(make: Make) -> Make:
-    """A client with a session on channel 0, whose window is ``window``."""
+def connect(make: Make) -> Make:
+    """Make a client with an open connection and a session on channel 0, whose incoming window is ``window``."""
 
-    def come(container: str = "me", *, window: int = 1 << 20, **options: Any) -> AmqpWire:
+    def connect(container: str = "me", *, window: int = 1 << 20, **options: Any) -> AmqpWire:
         wire = make(**options)
         wire.connect(container)
         wire.begin(window=window)
         return wire
 
-    return come
+    return connect

@@ -1,4 +1,4 @@
-"""Any frames of a client, next to a client that behaves: nothing is raised, and the other client notices nothing."""
+"""Arbitrary frames of one client: nothing is raised, and another client is not affected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.broker.protocols.amqp.conftest import Make
 from tests.unit.broker.protocols.amqp.test_codec import SIMPLE, VALUES
 
 FRAMES = rounds(1_500, 100_000)
-# Numbers at the ends of their ranges, and small ones, which meet the handles and deliveries that exist.
+# Small numbers, which match existing handles and deliveries, and numbers at the ends of their ranges.
 NUMBERS = (0, 1, 2, 3, 7, 255, UINT_MAX - 1, UINT_MAX, 1 << 31)
 STATES = (
     None, schema.Accepted(), schema.Released(), schema.Rejected(), schema.Modified(True), schema.Modified(True, True),
@@ -38,7 +38,7 @@ PAYLOADS = (b"", value("x"), header(durable=True, ttl=1) + value([1]), b"\0\x53"
 
 
 def any_frame(dice: random.Random) -> tuple[Composite, bytes]:
-    """A frame of a session, and its payload."""
+    """Return a random performative of a session, and its payload."""
 
     def number() -> int:
         return dice.choice(NUMBERS)
@@ -89,7 +89,7 @@ def any_frame(dice: random.Random) -> tuple[Composite, bytes]:
 
 
 @pytest.mark.timeout(300)
-def test_any_frames_hurt_no_other_client(harness: Harness, come: Make) -> None:
+def test_arbitrary_frames_do_not_affect_other_clients(harness: Harness, connect: Make) -> None:
     print(f"seed {SEED}")
     dice = random.Random(SEED)
     good = harness.client().subscribe("mine", ORDERS, AckMode.INDIVIDUAL)
@@ -97,11 +97,11 @@ def test_any_frames_hurt_no_other_client(harness: Harness, come: Make) -> None:
     wire: AmqpWire | None = None
     for number in range(FRAMES):
         if wire is None or wire.is_closed:
-            wire = come(f"c{number % 3}", window=dice.choice((0, 1, 1 << 20)))
+            wire = connect(f"c{number % 3}", window=dice.choice((0, 1, 1 << 20)))
         performative, payload = any_frame(dice)
         data = frame_of(dice.choice((0, 0, 0, 0, 1)), write_composite(performative) + payload)
         wire.receive(data if dice.random() < 0.97 else data[:4] + bytes((dice.randrange(256),)) + data[5:])
-        wire.said()
+        wire.output()
         if number % 10 == 0:
             sent += 1
             good.send(f"good {sent}", receipt=f"r{sent}").turn()
@@ -117,7 +117,7 @@ PIECES = st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=40)), max_size
 
 @given(PIECES)
 @settings(deadline=None, max_examples=100)
-def test_any_bytes_of_frames_never_raise(frames: list[tuple[int, bytes]]) -> None:
+def test_arbitrary_frame_bodies_never_raise(frames: list[tuple[int, bytes]]) -> None:
     wire: Any = _session()
     for channel, body in frames:
         wire.receive(frame_of(channel, body))
@@ -126,7 +126,7 @@ def test_any_bytes_of_frames_never_raise(frames: list[tuple[int, bytes]]) -> Non
 
 @given(role=st.booleans(), address=VALUES, other=VALUES, key=SIMPLE, descriptor=SIMPLE)
 @settings(deadline=None, max_examples=100)
-def test_any_terminus_is_answered(role: bool, address: Any, other: Any, key: Any, descriptor: Any) -> None:
+def test_an_arbitrary_terminus_is_answered(role: bool, address: Any, other: Any, key: Any, descriptor: Any) -> None:
     wire = _session()
     codes = (Symbol("apache.org:selector-filter:string"), Symbol("apache.org:no-local-filter:list"), descriptor)
     filters = {

@@ -1,4 +1,4 @@
-"""Types, composites and frames of AMQP: bytes and values, and what is refused."""
+"""Codec of AMQP types, composites and frames."""
 
 # proves: amqp-values-cost-bytes
 
@@ -36,7 +36,7 @@ from tandemmq.store.records.properties import Byte, Char, Float, Long, Short
 
 
 def decode(data: bytes) -> Any:
-    """Return the one value that these bytes are."""
+    """Return the value of these bytes. Raises DecodeError if other bytes follow."""
     reader = Reader(data)
     found = reader.value()
     if reader.at != len(data):
@@ -44,7 +44,7 @@ def decode(data: bytes) -> Any:
     return found
 
 
-# The bytes of the specification (part 1, 1.6), each with its value.
+# Encodings of the specification (part 1, 1.6), each with its value.
 WIRE = [
     ("40", None),
     ("41", True),
@@ -86,7 +86,7 @@ WIRE = [
 
 
 @pytest.mark.parametrize(("wire", "value"), WIRE)
-def test_bytes_of_the_specification_are_read(wire: str, value: Any) -> None:
+def test_examples_of_the_specification_are_decoded(wire: str, value: Any) -> None:
     found = decode(bytes.fromhex(wire))
     assert found == value
     assert type(found) is type(value)
@@ -98,7 +98,7 @@ def test_bytes_of_the_specification_are_read(wire: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("wire", [each[0] for each in WIRE])
-def test_a_value_that_is_cut_is_refused(wire: str) -> None:
+def test_a_truncated_value_is_refused(wire: str) -> None:
     whole = bytes.fromhex(wire)
     for stop in range(len(whole)):
         with pytest.raises(DecodeError):
@@ -140,7 +140,7 @@ VALUES = st.recursive(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return True if two values and all values in them are equal and have the same types."""
+    """Return whether two values, and all values in them, are equal and have the same types."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -151,7 +151,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 @given(VALUES)
-def test_what_is_written_is_read_again(value: Any) -> None:
+def test_encoded_values_are_decoded_unchanged(value: Any) -> None:
     written = encode(value)
     assert same(decode(written), value)
     reader = Reader(written + b"\x41", 0)
@@ -161,12 +161,12 @@ def test_what_is_written_is_read_again(value: Any) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_values_or_refused(data: bytes) -> None:
+def test_arbitrary_bytes_are_decoded_or_refused(data: bytes) -> None:
     with suppress(DecodeError):
         decode(data)
 
 
-def test_values_are_bounded_whatever_their_bytes() -> None:
+def test_number_and_nesting_of_values_are_limited() -> None:
     zeros = bytes.fromhex("f00000000503938700" + "43")
     with pytest.raises(DecodeError, match="too many"):
         decode(zeros)
@@ -179,9 +179,9 @@ def test_values_are_bounded_whatever_their_bytes() -> None:
         decode(nested)
 
 
-def test_values_without_bytes_are_as_many_as_bytes() -> None:
+def test_values_without_bytes_are_limited_by_the_number_of_bytes() -> None:
     assert decode(bytes.fromhex("e0020341")).items == (True, True, True)
-    array = bytes.fromhex("f000000005000003e840")  # of 1,000 nulls
+    array = bytes.fromhex("f000000005000003e840")  # 1,000 nulls
     with pytest.raises(DecodeError, match="too many"):
         Reader(array).value()
     with pytest.raises(DecodeError, match="too many"):
@@ -192,13 +192,13 @@ def test_values_without_bytes_are_as_many_as_bytes() -> None:
 @pytest.mark.parametrize(
     "wire", ["c10402450145", "c1020140", "c10904a1016140" + "a1016140", "e004010000534041", "a301ff", "a101ff", "5602"]
 )
-def test_values_that_amqp_forbids_are_refused(wire: str) -> None:
+def test_invalid_values_are_refused(wire: str) -> None:
     with pytest.raises(DecodeError):
         decode(bytes.fromhex(wire))
 
 
 @pytest.mark.parametrize("value", [object(), UByte(256), Array((1, "a")), ULong(1 << 64)])
-def test_a_value_without_a_type_is_not_written(value: Any) -> None:
+def test_a_value_without_an_amqp_type_is_not_encoded(value: Any) -> None:
     with pytest.raises(ValueError, match=r"type|fit"):
         encode(value)
 
@@ -224,17 +224,17 @@ COMPOSITES = [
 
 
 @pytest.mark.parametrize("found", COMPOSITES)
-def test_a_composite_comes_back(found: schema.Composite) -> None:
+def test_a_composite_is_decoded_unchanged(found: schema.Composite) -> None:
     assert read_composite(Reader(write_composite(found))) == found
 
 
-def test_descriptors_may_be_symbols_and_wide_numbers() -> None:
+def test_descriptors_can_be_symbols_and_wide_numbers() -> None:
     by_symbol = b"\0" + encode(Symbol("amqp:end:list")) + b"\x45"
     by_number = b"\0\x80" + struct.pack(">Q", 0x17) + b"\x45"
     assert read_composite(Reader(by_symbol)) == read_composite(Reader(by_number)) == schema.End()
 
 
-def test_a_field_for_several_takes_one() -> None:
+def test_a_field_for_several_symbols_accepts_a_single_one() -> None:
     wire = b"\0\x53\x40" + types.encode_list([encode(Symbol("PLAIN"))])
     assert read_composite(Reader(wire)) == schema.SaslMechanisms(("PLAIN",))
 
@@ -265,7 +265,8 @@ def test_an_unknown_composite_is_refused() -> None:
 FRAMES = [EMPTY, frame_of(3, b"abc"), frame_of(0, b"x" * 500), struct.pack(">IBBHI", 13, 3, 0, 1, 0) + b"y"]
 
 
-def taken(pieces: list[bytes]) -> list[tuple[int, bytes]]:
+def frames_in(pieces: list[bytes]) -> list[tuple[int, bytes]]:
+    """Return channel and body of each frame; at the end, the number of bytes that are left."""
     cutter = FrameCutter()
     found = []
     for piece in pieces:
@@ -276,14 +277,14 @@ def taken(pieces: list[bytes]) -> list[tuple[int, bytes]]:
     return found
 
 
-def test_frames_do_not_depend_on_their_pieces() -> None:
+def test_frames_do_not_depend_on_the_received_pieces() -> None:
     whole = b"".join(FRAMES)
     expected = [(0, b""), (3, b"abc"), (0, b"x" * 500), (1, b"y")]
-    assert taken([whole]) == [*expected, (0, b"")]
-    assert taken([whole[at : at + 1] for at in range(len(whole))]) == [*expected, (0, b"")]
-    assert taken([whole + b"\0\0"]) == [*expected, (2, b"")]
+    assert frames_in([whole]) == [*expected, (0, b"")]
+    assert frames_in([whole[at : at + 1] for at in range(len(whole))]) == [*expected, (0, b"")]
+    assert frames_in([whole + b"\0\0"]) == [*expected, (2, b"")]
     for stop in range(len(whole)):
-        assert taken([whole[:stop], whole[stop:]]) == [*expected, (0, b"")]
+        assert frames_in([whole[:stop], whole[stop:]]) == [*expected, (0, b"")]
 
 
 @pytest.mark.parametrize(
@@ -297,7 +298,7 @@ def test_frames_do_not_depend_on_their_pieces() -> None:
         struct.pack(">IBBH", 20, 2, 2, 0),
     ],
 )
-def test_a_head_that_is_wrong_is_refused_at_once(head: bytes) -> None:
+def test_an_invalid_frame_head_is_refused_at_once(head: bytes) -> None:
     cutter = FrameCutter()
     cutter.feed(head)
     with pytest.raises(AmqpError) as error:
@@ -305,6 +306,6 @@ def test_a_head_that_is_wrong_is_refused_at_once(head: bytes) -> None:
     assert error.value.condition == FRAMING_ERROR
 
 
-def test_special_numbers_keep_their_form() -> None:
+def test_nan_and_symbols_keep_their_types() -> None:
     assert math.isnan(decode(encode(math.nan)))
     assert encode(Symbol("a")) != encode("a")

@@ -1,4 +1,4 @@
-"""A connection of AMQP: headers, SASL, open and close, sessions, and the errors that end them."""
+"""AMQP connections: headers, SASL, open and close, sessions, and errors that end them."""
 
 # proves: amqp-certificate-is-its-own-user
 
@@ -58,7 +58,7 @@ OPEN = schema.Open("me", max_frame_size=1000, idle_time_out=4_000)
 
 
 def failed(wire: AmqpWire, data: bytes) -> str:
-    """The condition of the close that follows these bytes."""
+    """Return the condition of the close that answers these bytes."""
     wire.receive(data)
     (close,) = wire.all_of(schema.Close)
     assert wire.is_closed
@@ -85,12 +85,12 @@ def test_a_wrong_header_is_answered_with_the_right_one(
     caplog.set_level(logging.INFO)
     wire = make()
     wire.receive(header + b"more of it")
-    assert wire.said() == frames.SASL
+    assert wire.output() == frames.SASL
     assert wire.is_closed
     assert [each for each in caplog.messages if logged in each]
 
 
-def test_a_broker_without_room_answers_with_its_header() -> None:
+def test_a_connection_above_the_limit_gets_the_protocol_header() -> None:
     session = AmqpSession("ID:a-1-1", lambda: 1, limits=LIMITS, secret=lambda: "secret")
     session.fail(ClientError("Too many connections"))
     assert session.take() == frames.SASL
@@ -114,7 +114,7 @@ def test_a_broker_without_room_answers_with_its_header() -> None:
         ("SCRAM-SHA-256", None, 3),
     ],
 )
-def test_a_login_has_its_outcome(make: Make, mechanism: str, response: bytes | None, code: int) -> None:
+def test_a_login_is_answered_with_an_outcome(make: Make, mechanism: str, response: bytes | None, code: int) -> None:
     wire = make()
     (outcome,) = wire.log_in(mechanism, response)
     assert outcome.performative == schema.SaslOutcome(code)
@@ -130,7 +130,9 @@ def test_a_login_has_its_outcome(make: Make, mechanism: str, response: bytes | N
         (Undecided("no directory", kind=ErrorKind.LOGIN), 4),
     ],
 )
-def test_a_refused_login_says_whether_to_try_again(make: Make, harness: Any, error: ClientError, code: int) -> None:
+def test_a_refused_login_shows_whether_it_can_be_tried_again(
+    make: Make, harness: Any, error: ClientError, code: int
+) -> None:
     harness.access = Refusing(error)
     harness.begin_term()
     wire = make()
@@ -139,21 +141,21 @@ def test_a_refused_login_says_whether_to_try_again(make: Make, harness: Any, err
     assert wire.is_closed
 
 
-def test_a_login_that_does_not_come_ends(make: Make) -> None:
+def test_a_missing_login_has_a_temporary_outcome(make: Make) -> None:
     wire = make()
     wire.receive(frames.SASL)
-    wire.said()
+    wire.output()
     wire.session.fail(ClientError("No CONNECT came", kind=ErrorKind.TIMEOUT))
-    assert wire.heard()[0].performative == schema.SaslOutcome(4)
+    assert wire.replies()[0].performative == schema.SaslOutcome(4)
 
 
 class Silent(OpenAccess):
-    """No login is answered."""
+    """Access control that answers no login."""
 
     def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None: ...
 
 
-def test_what_comes_before_the_answer_to_the_login_is_bounded(make: Make, harness: Any) -> None:
+def test_input_before_the_answer_to_a_login_is_limited(make: Make, harness: Any) -> None:
     harness.access = Silent(is_everywhere=True)
     harness.begin_term()
     wire = make()
@@ -172,13 +174,13 @@ def test_what_comes_before_the_answer_to_the_login_is_bounded(make: Make, harnes
 
 
 @pytest.mark.parametrize("pieces", Pieces)
-def test_all_may_be_said_before_it_is_answered(make: Make, pieces: Pieces) -> None:
+def test_a_client_can_pipeline_all_its_frames(make: Make, pieces: Pieces) -> None:
     wire = make(pieces=pieces)
     begin = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)
     attach = schema.Attach(
         name="l", handle=0, role=False, source=schema.Source(), target=schema.Target(address="orders")
     )
-    said = b"".join(
+    data = b"".join(
         (
             frames.SASL,
             frame_of(0, write_composite(schema.SaslInit("ANONYMOUS")), 1),
@@ -186,12 +188,12 @@ def test_all_may_be_said_before_it_is_answered(make: Make, pieces: Pieces) -> No
             *(frame_of(0, write_composite(each)) for each in (OPEN, begin, attach, schema.Close())),
         )
     )
-    wire.receive(said)
-    answer = wire.said()
+    wire.receive(data)
+    answer = wire.output()
     assert answer.startswith(frames.SASL)
     assert frames.AMQP in answer
     wire.cutter.feed(answer[answer.index(frames.AMQP) + 8 :])
-    names = [type(each.performative).__name__ for each in wire.heard()]
+    names = [type(each.performative).__name__ for each in wire.replies()]
     assert names == ["Open", "Begin", "Attach", "Flow", "Close"]
     assert wire.is_closed
 
@@ -206,10 +208,10 @@ def test_an_open_is_answered(make: Make) -> None:
     session = wire.session
     assert (session.is_connected, session.send_interval_ms, session.receive_interval_ms) == (True, 2_000, 15_000)
     session.heart_beat()
-    assert wire.said() == frames.EMPTY
+    assert wire.output() == frames.EMPTY
 
 
-def test_a_connector_without_idle_timeout_has_none(make: Make) -> None:
+def test_a_connector_without_idle_limit_announces_none(make: Make) -> None:
     wire = make(limits=AmqpLimits("broker", idle_ms=0))
     assert wire.connect().idle_time_out is None
     assert (wire.session.send_interval_ms, wire.session.receive_interval_ms) == (0, 0)
@@ -237,7 +239,7 @@ def test_a_connector_without_idle_timeout_has_none(make: Make) -> None:
         ),
     ],
 )
-def test_a_refused_open_says_so(make: Make, fields: dict[str, Any], condition: str) -> None:
+def test_the_answer_to_a_refused_open_shows_the_refusal(make: Make, fields: dict[str, Any], condition: str) -> None:
     wire = make()
     wire.log_in()
     opened, close = wire.open(**fields)
@@ -247,17 +249,17 @@ def test_a_refused_open_says_so(make: Make, fields: dict[str, Any], condition: s
     assert wire.is_closed
 
 
-def test_frames_behind_a_refused_open_are_not_carried_out(make: Make) -> None:
+def test_frames_after_a_refused_open_are_ignored(make: Make) -> None:
     wire = make()
     wire.log_in()
     wire.receive(frames.AMQP)
-    wire.said()
+    wire.output()
     begin = schema.Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)
     wire.receive(b"".join(frame_of(0, write_composite(each)) for each in (schema.Open(""), begin, schema.End())))
-    assert [type(each.performative).__name__ for each in wire.heard()] == ["Open", "Close"]
+    assert [type(each.performative).__name__ for each in wire.replies()] == ["Open", "Close"]
 
 
-def test_a_container_id_is_unique_if_its_client_wants_that(make: Make) -> None:
+def test_a_container_id_is_unique_if_the_client_requests_it(make: Make) -> None:
     first = make().connect("one", desired_capabilities=(SOLE_CONNECTION, "other"))
     assert first.offered_capabilities == (ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS, SOLE_CONNECTION)
     assert make().connect("one").offered_capabilities == (ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBS)
@@ -274,7 +276,7 @@ CLOSE_EXISTING = {
 }
 
 
-def test_a_client_may_close_its_former_connection(make: Make) -> None:
+def test_a_client_can_close_its_former_connection(make: Make) -> None:
     former = make()
     former.connect("one", desired_capabilities=(SOLE_CONNECTION,))
     opened = make().connect("one", **CLOSE_EXISTING)
@@ -323,14 +325,14 @@ def test_an_open_names_all_brokers(make: Make) -> None:
 
 
 @pytest.mark.parametrize("pieces", Pieces)
-def test_an_anonymous_client_may_leave_out_sasl(make: Make, pieces: Pieces) -> None:
+def test_an_anonymous_client_can_connect_without_sasl(make: Make, pieces: Pieces) -> None:
     wire = make(pieces=pieces)
     begin = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)
     wire.receive(frames.AMQP + b"".join(frame_of(0, write_composite(each)) for each in (OPEN, begin)))
-    said = wire.said()
-    assert said[:8] == frames.AMQP
-    wire.cutter.feed(said[8:])
-    assert [type(each.performative).__name__ for each in wire.heard()] == ["Open", "Begin"]
+    output = wire.output()
+    assert output[:8] == frames.AMQP
+    wire.cutter.feed(output[8:])
+    assert [type(each.performative).__name__ for each in wire.replies()] == ["Open", "Begin"]
 
 
 @pytest.mark.parametrize(
@@ -340,7 +342,9 @@ def test_an_anonymous_client_may_leave_out_sasl(make: Make, pieces: Pieces) -> N
         (Undecided("later", kind=ErrorKind.SECURITY), RESOURCE_LIMIT),
     ],
 )
-def test_a_refused_client_without_sasl_learns_why(make: Make, harness: Any, error: ClientError, condition: str) -> None:
+def test_a_refused_client_without_sasl_gets_the_reason(
+    make: Make, harness: Any, error: ClientError, condition: str
+) -> None:
     harness.access = Refusing(error)
     harness.begin_term()
     wire = make()
@@ -354,7 +358,7 @@ def test_a_connector_can_require_sasl(make: Make, caplog: pytest.LogCaptureFixtu
     caplog.set_level(logging.INFO)
     wire = make(limits=AmqpLimits("broker", allows_no_sasl=False))
     wire.receive(frames.AMQP)
-    assert wire.said() == frames.SASL
+    assert wire.output() == frames.SASL
     assert wire.is_closed
     assert [each for each in caplog.messages if "without SASL" in each]
 
@@ -363,7 +367,7 @@ def test_a_connector_can_require_sasl(make: Make, caplog: pytest.LogCaptureFixtu
 
 
 class ByCertificate(OpenAccess):
-    """A login without a name is that of the certificate."""
+    """Access control that logs in a client without a name as the subject of its certificate."""
 
     def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None:
         then(Principal(credentials.login or credentials.certificate or "nobody", is_proved=True))
@@ -406,11 +410,11 @@ def test_external_is_offered_with_a_certificate_only(make: Make) -> None:
     for certificate, mechanisms in ((None, ("PLAIN", "ANONYMOUS")), ("CN=a", ("EXTERNAL", "PLAIN", "ANONYMOUS"))):
         wire = make(certificate=certificate)
         wire.receive(frames.SASL)
-        wire.cutter.feed(wire.said()[8:])
-        assert [each.performative for each in wire.heard()] == [schema.SaslMechanisms(mechanisms)]
+        wire.cutter.feed(wire.output()[8:])
+        assert [each.performative for each in wire.replies()] == [schema.SaslMechanisms(mechanisms)]
 
 
-def test_a_certificate_is_not_for_another_user(make: Make) -> None:
+def test_a_certificate_cannot_be_used_for_another_user(make: Make) -> None:
     (outcome,) = make(certificate="CN=shop").log_in("EXTERNAL", b"CN=bank")
     assert outcome.performative == schema.SaslOutcome(1)
 
@@ -418,70 +422,70 @@ def test_a_certificate_is_not_for_another_user(make: Make) -> None:
 # ---- errors
 
 
-def test_frames_at_the_wrong_time_end_the_connection(come: Make, make: Make) -> None:
+def test_frames_at_the_wrong_time_end_the_connection(connect: Make, make: Make) -> None:
     begin = frame_of(0, write_composite(schema.Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)))
-    assert failed(come(), frame_of(0, write_composite(OPEN))) == ILLEGAL_STATE
-    assert failed(come(), begin) == NOT_ALLOWED
-    assert failed(come(), frame_of(CHANNEL_MAX + 1, begin[8:])) == FRAMING_ERROR
-    assert failed(come(), frame_of(7, write_composite(schema.End()))) == NOT_ALLOWED
-    assert failed(come(), frame_of(0, write_composite(schema.SaslInit("PLAIN")))) == NOT_ALLOWED
-    assert failed(come(), frame_of(0, write_composite(schema.SaslInit("PLAIN")), 1)) == FRAMING_ERROR
-    assert failed(come(), b"\0\0\0\1\2\0\0\0") == FRAMING_ERROR
+    assert failed(connect(), frame_of(0, write_composite(OPEN))) == ILLEGAL_STATE
+    assert failed(connect(), begin) == NOT_ALLOWED
+    assert failed(connect(), frame_of(CHANNEL_MAX + 1, begin[8:])) == FRAMING_ERROR
+    assert failed(connect(), frame_of(7, write_composite(schema.End()))) == NOT_ALLOWED
+    assert failed(connect(), frame_of(0, write_composite(schema.SaslInit("PLAIN")))) == NOT_ALLOWED
+    assert failed(connect(), frame_of(0, write_composite(schema.SaslInit("PLAIN")), 1)) == FRAMING_ERROR
+    assert failed(connect(), b"\0\0\0\1\2\0\0\0") == FRAMING_ERROR
     wire = make()
     wire.log_in()
     wire.receive(frames.AMQP)
-    wire.said()
+    wire.output()
     assert failed(wire, begin) == ILLEGAL_STATE
 
 
-def test_damaged_bytes_end_the_connection_and_no_other(come: Make) -> None:
-    other = come("other")
+def test_damaged_bytes_end_only_their_connection(connect: Make) -> None:
+    other = connect("other")
     whole = write_composite(schema.Flow(incoming_window=1, next_outgoing_id=1, outgoing_window=1, handle=3))
     for stop in range(1, len(whole)):
-        wire = come()
+        wire = connect()
         wire.receive(frame_of(0, whole[:stop]))
         assert wire.is_closed
         assert wire.all_of(schema.Close)
     assert other.flow(None, None, echo=True)
 
 
-def test_a_heart_beat_may_come_on_any_channel(come: Make) -> None:
-    wire = come()
+def test_a_heart_beat_is_accepted_on_any_channel(connect: Make) -> None:
+    wire = connect()
     wire.receive(frame_of(500, b"") + frame_of(0, b""))
-    assert not wire.heard()
+    assert not wire.replies()
     assert not wire.is_closed
 
 
-def test_a_session_ends_and_its_channel_is_free(come: Make) -> None:
-    wire = come()
+def test_a_channel_can_be_used_again_after_an_end(connect: Make) -> None:
+    wire = connect()
     wire.sender()
     wire.receiver()
-    (end,) = wire.say(schema.End())
+    (end,) = wire.exchange(schema.End())
     assert end.performative == schema.End()
     assert wire.begin().remote_channel == 0
     assert len(wire.sender()) == 2
 
 
-def test_a_detach_is_answered_before_the_end(come: Make) -> None:
-    wire = come()
+def test_a_detach_is_answered_before_the_end(connect: Make) -> None:
+    wire = connect()
     wire.sender()
     wire.receiver()
     wire.receiver(None, handle=2, dynamic=True)
-    heard = wire.say(*(schema.Detach(handle, True) for handle in range(3)), schema.End())
-    assert [type(each.performative).__name__ for each in heard] == ["Detach", "Detach", "Detach", "End"]
+    replies = wire.exchange(*(schema.Detach(handle, True) for handle in range(3)), schema.End())
+    assert [type(each.performative).__name__ for each in replies] == ["Detach", "Detach", "Detach", "End"]
 
 
-def test_a_begin_may_follow_an_end_at_once(come: Make) -> None:
-    wire = come()
+def test_a_begin_can_directly_follow_an_end(connect: Make) -> None:
+    wire = connect()
     wire.sender()
     begin = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)
-    heard = wire.say(schema.End(), begin)
-    assert [type(each.performative).__name__ for each in heard] == ["End", "Begin"]
+    replies = wire.exchange(schema.End(), begin)
+    assert [type(each.performative).__name__ for each in replies] == ["End", "Begin"]
 
 
 @pytest.mark.parametrize("pieces", Pieces)
-def test_a_begin_waits_for_the_answer_to_the_end(come: Make, pieces: Pieces) -> None:
-    wire = come(pieces=pieces)
+def test_a_begin_waits_for_the_answer_to_the_end(connect: Make, pieces: Pieces) -> None:
+    wire = connect(pieces=pieces)
     wire.sender()
     transfer = write_composite(schema.Transfer(handle=0, delivery_id=0, delivery_tag=b"1"))
     begin = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)
@@ -490,12 +494,12 @@ def test_a_begin_waits_for_the_answer_to_the_end(come: Make, pieces: Pieces) -> 
         frame_of(0, transfer + header(durable=True) + value("x"))
         + b"".join(frame_of(0, write_composite(each)) for each in (schema.End(), begin, attach))
     )
-    names = [type(each.performative).__name__ for each in wire.heard()]
+    names = [type(each.performative).__name__ for each in wire.replies()]
     assert names == ["Disposition", "End", "Begin", "Attach", "Flow"]
 
 
-def test_what_waits_for_the_answer_to_an_end_is_bounded(come: Make) -> None:
-    wire = come()
+def test_input_before_the_answer_to_an_end_is_limited(connect: Make) -> None:
+    wire = connect()
     wire.sender()
     begin = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)
     wire.session.receive(b"".join(frame_of(0, write_composite(each)) for each in (schema.End(), begin)))
@@ -505,46 +509,46 @@ def test_what_waits_for_the_answer_to_an_end_is_bounded(come: Make) -> None:
     assert wire.session.unfinished_bytes == 0
 
 
-def test_an_error_of_a_session_ends_it_alone(come: Make) -> None:
-    wire = come()
+def test_an_error_of_a_session_ends_only_that_session(connect: Make) -> None:
+    wire = connect()
     wire.begin(1)
     (end,) = wire.flow(9, 1)
     assert end.error.condition == UNATTACHED_HANDLE
-    assert not wire.flow(9, 1)  # it is on its way still
-    assert not wire.say(schema.End())
+    assert not wire.flow(9, 1)  # the client may have sent it before it got the end
+    assert not wire.exchange(schema.End())
     assert wire.flow(None, None, channel=1, echo=True)
     wire.begin()
     wire.sender()
     assert wire.sender()[0].error.condition == HANDLE_IN_USE
 
 
-def test_links_are_bounded(come: Make) -> None:
-    wire = come()
+def test_the_number_of_links_is_limited(connect: Make) -> None:
+    wire = connect()
     wire.session.links = LINKS_MAX
     answer, detach = wire.sender()
     assert answer.target is None
     assert detach.error.condition == RESOURCE_LIMIT
 
 
-def test_the_broker_ends_a_connection_with_the_reason(come: Make) -> None:
-    wire = come()
+def test_a_close_of_the_broker_has_the_reason(connect: Make) -> None:
+    wire = connect()
     wire.session.fail(ClientError("taken over", kind=ErrorKind.TAKEN_OVER))
     (close,) = wire.all_of(schema.Close)
     assert close.error.condition == "amqp:resource-locked"
 
 
-def test_after_close_nothing_is_understood(come: Make) -> None:
-    wire = come()
+def test_input_after_a_close_is_ignored(connect: Make) -> None:
+    wire = connect()
     wire.sender()
     wire.receive(frame_of(0, write_composite(schema.Close())) + frame_of(0, write_composite(OPEN)) + b"anything")
-    (close,) = wire.heard()
+    (close,) = wire.replies()
     assert close.performative == schema.Close()
     assert wire.session.unfinished_bytes == 0
 
 
-def test_messages_that_were_sent_are_accepted_before_the_close(come: Make) -> None:
-    wire = come()
+def test_messages_are_accepted_before_the_close_is_answered(connect: Make) -> None:
+    wire = connect()
     wire.sender()
     transfer = schema.Transfer(handle=0, delivery_id=0, delivery_tag=b"1")
     wire.receive(frame_of(0, write_composite(transfer) + value("x")) + frame_of(0, write_composite(schema.Close())))
-    assert [type(each.performative).__name__ for each in wire.heard()] == ["Disposition", "Close"]
+    assert [type(each.performative).__name__ for each in wire.replies()] == ["Disposition", "Close"]

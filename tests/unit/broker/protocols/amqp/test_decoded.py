@@ -1,4 +1,4 @@
-"""Encoded messages, as ActiveMQ's transformer ``native`` stores them, for clients of other protocols."""
+"""Decoding of encoded messages, as ActiveMQ's transformer ``native`` stores them, for clients of other protocols."""
 
 # proves: amqp-bombs-are-not-decoded
 
@@ -49,19 +49,19 @@ def properties(**fields: Any) -> bytes:
 
 
 def native(encoded: bytes, named: dict[str, PropertyValue] | None = None) -> Message:
-    """The message, as ActiveMQ stores it."""
+    """Return a message as ActiveMQ's transformer ``native`` stores it."""
     return Message(QUEUE, "ID:a:1:1:7", encoded, BodyKind.BYTES, properties={NATIVE: True, **(named or {})})
 
 
 def forms(message: Message) -> list[Message]:
-    """The message as it was sent, after a restart, and as a copy for another destination in memory."""
+    """Return the message as it was sent, as it is after a restart, and as a copy in memory for another destination."""
     stored = open_message(encode_message(message))
     copy = altered(stored, destination=QUEUE)
     return [message, stored, copy]
 
 
-def shown(message: Message) -> Message:
-    """The message as other protocols get it, in each of its forms."""
+def decoded_alike(message: Message) -> Message:
+    """Return the decoded message, and check that it is the same for each form."""
     found = [decoded(each, is_quick=False) for each in forms(message)]
     assert all(each is not None and each.body == found[0].body for each in found)  # type: ignore[union-attr]
     assert found[0] is not None
@@ -96,10 +96,10 @@ def shown(message: Message) -> Message:
         (value([Byte(1), None, Timestamp(5)]), None, BodyKind.STREAM, encode_stream([Byte(1), None, Long(5)]), 8),
     ],
 )  # fmt: skip
-def test_a_body_has_its_form_in_jms(
+def test_a_body_is_decoded_to_its_jms_form(
     body: bytes, content_type: str | None, kind: BodyKind, content: bytes, encoding: int
 ) -> None:
-    found = shown(native((properties(content_type=Symbol(content_type)) if content_type else b"") + body))
+    found = decoded_alike(native((properties(content_type=Symbol(content_type)) if content_type else b"") + body))
     assert (found.body_kind, found.body) == (kind, content)
     assert found.properties == {ORIGINAL_ENCODING: encoding}
     assert type(found.properties[ORIGINAL_ENCODING]) is Short
@@ -122,14 +122,14 @@ def test_a_body_has_its_form_in_jms(
         value("x")[:-1],
     ],
 )
-def test_a_body_without_a_form_stays_as_it_is(encoded: bytes) -> None:
+def test_a_body_without_a_jms_form_is_not_decoded(encoded: bytes) -> None:
     for message in forms(native(encoded)):
         assert is_encoded(message)
         assert decoded(message, is_quick=True) is message
 
 
-def test_a_compressed_message_stays_as_it_is() -> None:
-    """A client of JMS can send any body, with any properties."""
+def test_a_compressed_message_is_not_decoded() -> None:
+    """A JMS client can send any body with any properties."""
     stream = zlib.compress(value("x" * 100_000))
     wire = openwire.ActiveMQBytesMessage(
         1, False, producer_id=PRODUCER, destination=QUEUE, message_id=MessageId(None, PRODUCER, 1, 0)
@@ -143,7 +143,7 @@ def test_a_compressed_message_stays_as_it_is() -> None:
         assert decoded(message, is_quick=is_quick) is message
 
 
-def test_the_header_and_the_properties_stay() -> None:
+def test_header_and_properties_stay_after_decoding() -> None:
     message = native(header(durable=True) + value("x"), {"colour": "red", "JMS_AMQP_HEADER": True})
     fields = (
         ("persistent", True), ("priority", 7), ("expiration", 8), ("timestamp", 9), ("correlation_id", "c"),
@@ -152,7 +152,7 @@ def test_the_header_and_the_properties_stay() -> None:
     )  # fmt: skip
     for name, known in fields:
         setattr(message, name, known)
-    found = shown(message)
+    found = decoded_alike(message)
     assert found.properties == {"colour": "red", "JMS_AMQP_HEADER": True, ORIGINAL_ENCODING: 5}
     assert [(name, getattr(found, name)) for name, _ in fields] == list(fields)
     assert (found.message_id, found.destination) == (message.message_id, message.destination)
@@ -178,8 +178,8 @@ def test_a_copy_in_memory_is_decoded(size: int) -> None:
 
 
 @pytest.mark.parametrize("sequences", [1, 100])
-def test_long_lists_are_decoded_elsewhere(sequences: int) -> None:
-    """The limit is one of all lists of a message."""
+def test_long_lists_are_not_decoded_on_the_event_loop(sequences: int) -> None:
+    """The limit applies to all lists of a message together."""
     one = section(SEQUENCE, [True] * (QUICK_VALUES_BYTES_MAX // sequences))
     for message in forms(native(one * sequences)):
         assert decoded(message, is_quick=True) is None
@@ -187,7 +187,7 @@ def test_long_lists_are_decoded_elsewhere(sequences: int) -> None:
     assert decoded(found, is_quick=True) is not None
 
 
-def test_a_long_encoded_message_does_not_stay_with_its_short_form() -> None:
+def test_a_long_encoded_message_does_not_stay_in_memory() -> None:
     message = native(section(0x72, {Symbol("x-a"): "x" * KEPT_BYTES_MAX}) + value("x"))
     found = decoded(message, is_quick=False)
     assert found is not None
@@ -216,23 +216,23 @@ def test_mqtt_clients_get_the_text() -> None:
 
 
 @pytest.mark.parametrize("version", [12, 6])
-def test_openwire_clients_get_the_text_and_acknowledge_it(version: int) -> None:
+def test_openwire_clients_get_the_text_and_the_message_id(version: int) -> None:
     for message in forms(native(value("text"), {"a": "b"})):
         peer = Peer()
         peer.connect(version)
         peer.open()
         message.broker_sequence = 5
         assert peer.deliver(1, message) is None
-        heard = peer.hear(openwire.MessageDispatch)
-        assert isinstance(heard.message, openwire.ActiveMQTextMessage)
-        assert heard.message.content == b"\0\0\0\4text"
-        id = heard.message.message_id
+        dispatch = peer.hear(openwire.MessageDispatch)
+        assert isinstance(dispatch.message, openwire.ActiveMQTextMessage)
+        assert dispatch.message.content == b"\0\0\0\4text"
+        id = dispatch.message.message_id
         assert id is not None
         assert str(id.producer_id) == "ID:a:1:1"
         assert id.producer_sequence_id == 7
 
 
-def test_what_takes_long_is_decoded_on_a_thread() -> None:
+def test_a_long_message_is_decoded_on_a_thread() -> None:
     long = (
         (native(section(DATA, b"x" * (QUICK_BYTES_MAX + 1))), b"x" * (QUICK_BYTES_MAX + 1)),
         (native(value(["x" * QUICK_VALUES_BYTES_MAX])), encode_stream(["x" * QUICK_VALUES_BYTES_MAX])),
@@ -249,9 +249,9 @@ def test_what_takes_long_is_decoded_on_a_thread() -> None:
             assert peer.session.pending_bytes == 0
             prepare()
             assert peer.deliver(1, each) is None
-            heard = peer.hear(openwire.MessageDispatch)
-            assert heard.message is not None
-            assert heard.message.content == body
+            dispatch = peer.hear(openwire.MessageDispatch)
+            assert dispatch.message is not None
+            assert dispatch.message.content == body
 
 
 def test_a_prepared_delivery_is_dropped_with_its_consumer() -> None:
@@ -265,7 +265,7 @@ def test_a_prepared_delivery_is_dropped_with_its_consumer() -> None:
 
 
 @given(st.binary(max_size=200), st.booleans())
-def test_any_bytes_are_shown(data: bytes, is_quick: bool) -> None:
+def test_arbitrary_bytes_can_be_shown(data: bytes, is_quick: bool) -> None:
     message = native(b"\0\x53\x77" + data)
     found = decoded(message, is_quick=is_quick)
     assert found is not None
@@ -275,7 +275,7 @@ def test_any_bytes_are_shown(data: bytes, is_quick: bool) -> None:
 
 
 def test_unsigned_numbers_of_a_map_become_signed() -> None:
-    found = shown(native(value({"a": UInt(0xFFFFFFFF), "b": ULong((1 << 64) - 1)})))
+    found = decoded_alike(native(value({"a": UInt(0xFFFFFFFF), "b": ULong((1 << 64) - 1)})))
     assert found.body == encode_properties({"a": 0xFFFFFFFF, "b": -1}).replace(
         b"\5\xff\xff\xff\xff", b"\6" + b"\xff" * 8
     )

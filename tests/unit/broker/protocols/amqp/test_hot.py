@@ -1,4 +1,4 @@
-"""The usual forms of frequent composite types: what hot.py reads and writes is what the table says."""
+"""Fast codec (hot.py): it reads and writes composites as the table of schema.py does."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tandemmq.broker.protocols.amqp.schema import (
 from tandemmq.broker.protocols.amqp.types import Described, Reader, Symbol, Timestamp, ULong, Uuid
 from tests.support.prove import FIXED_SEED
 
-MUTATED = 30  # changed copies of each form
+MUTATED = 30  # number of damaged copies of each form
 UINTS = (0, 1, 0x52, 255, 256, 0x40414243, UINT_MAX)
 
 
@@ -95,7 +95,7 @@ FORMS: tuple[Composite, ...] = (*transfers(), *dispositions(), *headers(), *prop
 
 
 def by_hot(row: type[Composite], data: bytes) -> tuple[Composite, int] | None:
-    """The composite, and where it ends."""
+    """Return the composite that hot.py reads, and the offset of its end."""
     if row is Transfer:
         return hot.read_transfer(data)
     found: Composite | None
@@ -113,7 +113,7 @@ def by_table(data: bytes) -> tuple[Composite, int]:
 
 
 @pytest.mark.parametrize("row", [Transfer, Disposition, Header, Properties])
-def test_what_is_read_is_what_the_table_says(row: type[Composite]) -> None:
+def test_composites_are_read_as_by_the_table(row: type[Composite]) -> None:
     forms = [each for each in FORMS if type(each) is row]
     read = [by_hot(row, write_composite(each)) for each in forms]
     for form, found in zip(forms, read, strict=True):
@@ -123,7 +123,7 @@ def test_what_is_read_is_what_the_table_says(row: type[Composite]) -> None:
 
 
 @pytest.mark.parametrize("row", [Transfer, Disposition, Header, Properties])
-def test_damage_is_never_read_as_something_else(row: type[Composite]) -> None:
+def test_damaged_composites_are_refused_or_read_as_by_the_table(row: type[Composite]) -> None:
     chance = random.Random(FIXED_SEED)
     for form in FORMS:
         if type(form) is not row:
@@ -145,7 +145,7 @@ def test_damage_is_never_read_as_something_else(row: type[Composite]) -> None:
                 assert found == by_table(bytes(data)), data.hex()
 
 
-def test_a_frame_cut_at_each_byte_is_no_composite() -> None:
+def test_a_truncated_composite_is_refused() -> None:
     for form in (
         Transfer(1, 2, b"tag", 0, True),
         Disposition(True, 1, 2, True, ACCEPTED),
@@ -159,7 +159,7 @@ def test_a_frame_cut_at_each_byte_is_no_composite() -> None:
                 by_table(whole[:stop])
 
 
-def test_the_payload_of_a_transfer_begins_behind_it() -> None:
+def test_the_payload_begins_after_the_transfer() -> None:
     for form in transfers():
         encoded = write_composite(form)
         for payload in (b"", b"\x41", b"payload"):
@@ -167,30 +167,34 @@ def test_the_payload_of_a_transfer_begins_behind_it() -> None:
             assert (found, place) == by_table(encoded)
 
 
-def test_a_section_is_read_from_its_place() -> None:
+def test_a_section_is_read_at_its_offset() -> None:
     for form in (*headers(), *properties()):
         encoded = write_composite(form)
-        data = b"before" + encoded + b"behind"
+        data = b"before" + encoded + b"after"
         found = read_section(encoded[2], data, 9, 6 + len(encoded))
         assert found == composed(Described(ULong(encoded[2]), Reader(encoded[3:]).value()))
 
 
-@pytest.mark.parametrize("behind", [b"\0\x53\x73\x45", b"\0\x53\x77\x40", b"\0\x53\x71\xc1\1\0", b"", b"\0\xa3\1x\x40"])
-def test_a_header_that_is_true_is_known(behind: bytes) -> None:
+@pytest.mark.parametrize(
+    "following", [b"\0\x53\x73\x45", b"\0\x53\x77\x40", b"\0\x53\x71\xc1\1\0", b"", b"\0\xa3\1x\x40"]
+)
+def test_a_header_with_the_present_values_is_recognized(following: bytes) -> None:
     plain = (0x72, 0x73, 0x77)
     for form in (None, *headers()):
         known = form or Header()
         priority = 4 if known.priority is None else min(known.priority, 9)
         encoded = b"" if form is None else write_composite(form)
-        is_true = known.ttl is None and not known.delivery_count and behind[1:2] == b"\x53" and behind[2] in plain
-        is_usual = form != Header()  # an empty list; it is read by the table
+        is_current = (
+            known.ttl is None and not known.delivery_count and following[1:2] == b"\x53" and following[2] in plain
+        )
+        is_usual = form != Header()  # an empty list is not recognized, but read by the table
         durable = known.durable is True
-        assert hot.has_header(encoded + behind, durable, priority) is (is_true and is_usual)
-        assert not hot.has_header(encoded + behind, not durable, priority)
-        assert not hot.has_header(encoded + behind, durable, priority + 1)
+        assert hot.has_header(encoded + following, durable, priority) is (is_current and is_usual)
+        assert not hot.has_header(encoded + following, not durable, priority)
+        assert not hot.has_header(encoded + following, durable, priority + 1)
 
 
-def test_a_damaged_header_is_not_known() -> None:
+def test_a_damaged_header_is_not_recognized() -> None:
     chance = random.Random(FIXED_SEED)
     body = b"\0\x53\x77\x40"
     for form in headers():
@@ -208,7 +212,7 @@ def test_a_damaged_header_is_not_known() -> None:
 
 @pytest.mark.parametrize("number", UINTS)
 @pytest.mark.parametrize("settled", [True, False])
-def test_frames_are_written_as_the_table_says(number: int, settled: bool) -> None:
+def test_frames_are_written_as_by_the_table(number: int, settled: bool) -> None:
     cutter = FrameCutter(1 << 20)
     cutter.feed(hot.transfer_head(7, number & 0xFFFF, number, number << 32, settled, 3) + b"abc")
     cutter.feed(hot.accepted(65_535, number, UINT_MAX))

@@ -1,4 +1,4 @@
-"""Limits of an AMQP client (docs/formats/amqp.md): what is beyond one is refused with a condition and the limit."""
+"""Limits for AMQP clients (docs/formats/amqp.md): a refusal has a condition, and its text names the limit."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ BEGIN = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)
 
 
 def closed(wire: AmqpWire, performative: Composite, *, channel: int = 0) -> tuple[str, str | None]:
-    """Return condition and text of the close that answers a performative."""
-    found = wire.say(performative, channel=channel)[-1].performative
+    """Send a performative; return condition and text of the close that answers it."""
+    found = wire.exchange(performative, channel=channel)[-1].performative
     assert isinstance(found, schema.Close)
     assert isinstance(found.error, schema.Error)
     assert wire.is_closed
@@ -37,7 +37,7 @@ def closed(wire: AmqpWire, performative: Composite, *, channel: int = 0) -> tupl
 
 
 def refused(wire: AmqpWire, encoded: bytes) -> tuple[str, str]:
-    """Return condition and text of the outcome of a message. The link takes the next one."""
+    """Send a message; return condition and text of its outcome. The next message is accepted."""
     (answer,) = wire.send(encoded)
     assert wire.send(value("next"))[0].state == Accepted()
     return answer.state.error.condition, answer.state.error.description
@@ -59,22 +59,22 @@ def nested(depth: int) -> Any:
 # ---- sessions and links
 
 
-def test_channels(make: Make) -> None:
+def test_the_channel_number_is_limited(make: Make) -> None:
     wire = make()
     assert wire.connect().channel_max == 1_023
     wire.begin(1_023)
     assert closed(wire, BEGIN, channel=1_024) == (FRAMING_ERROR, "the channel 1024 is above channel-max")
 
 
-def test_links_of_a_session(come: Make) -> None:
-    wire = come()
+def test_links_of_a_session_are_limited(connect: Make) -> None:
+    wire = connect()
     for handle in range(wire.begin(1).handle_max + 1):
-        assert isinstance(wire.say(sender(handle, handle))[0].performative, schema.Attach)
+        assert isinstance(wire.exchange(sender(handle, handle))[0].performative, schema.Attach)
     assert closed(wire, sender(0, 1_024)) == (FRAMING_ERROR, "the handle 1024 is above handle-max")
 
 
 @pytest.mark.timeout(60)
-def test_links_of_a_connection(make: Make) -> None:
+def test_links_of_a_connection_are_limited(make: Make) -> None:
     wire = make()
     wire.connect()
     links = wire.begin().handle_max + 1
@@ -85,17 +85,17 @@ def test_links_of_a_connection(make: Make) -> None:
         attaches = [frame_of(channel, write_composite(sender(channel * links + each, each))) for each in range(links)]
         wire.receive(b"".join(attaches))
         assert sum(each.target is not None for each in wire.all_of(schema.Attach)) == links
-    (detach,) = [each.performative for each in wire.say(sender(LINKS_MAX), channel=sessions)][1:]
+    (detach,) = [each.performative for each in wire.exchange(sender(LINKS_MAX), channel=sessions)][1:]
     assert isinstance(detach, schema.Detach)
     assert detach.error == schema.Error(RESOURCE_LIMIT, "a connection has 4096 links at most")
-    wire.say(schema.Detach(0, True), channel=0)
-    wire.say(schema.Detach(0, True), channel=sessions)
-    (attach, _) = wire.say(sender(LINKS_MAX), channel=sessions)
+    wire.exchange(schema.Detach(0, True), channel=0)
+    wire.exchange(schema.Detach(0, True), channel=sessions)
+    (attach, _) = wire.exchange(sender(LINKS_MAX), channel=sessions)
     assert attach.performative.target is not None  # type: ignore[union-attr]
 
 
-def test_handles_take_no_memory_of_their_own() -> None:
-    """A client that attaches links which are refused, and never detaches them."""
+def test_memory_for_handles_is_limited() -> None:
+    """The client attaches links that are refused, and never detaches them."""
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
@@ -103,7 +103,7 @@ def test_handles_take_no_memory_of_their_own() -> None:
         for handle in range(HANDLE_MAX + 1):
             table.check_free(handle)
             assert table.take_handle(handle) == handle
-            table.leave(handle)
+            table.note_detached(handle)
         taken = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
@@ -112,25 +112,25 @@ def test_handles_take_no_memory_of_their_own() -> None:
         table.take_handle(7)
     table.free_handle(900)
     assert table.take_handle(7) == 900
-    assert table.is_left(7)
-    assert not table.is_left(7)
+    assert table.finish_detach(7)
+    assert not table.finish_detach(7)
     table.check_free(7)
 
 
-def test_link_names(come: Make) -> None:
+def test_link_names_are_limited(connect: Make) -> None:
     attach = sender(0)
     attach.name = "n" * 1_025
-    detach = come().say(attach)[1].performative
+    detach = connect().exchange(attach)[1].performative
     assert isinstance(detach, schema.Detach)
     assert detach.error == schema.Error(RESOURCE_LIMIT, "the name of a link has 1024 characters at most")
 
 
-def test_sessions_and_links_take_memory(make_harness: Callable[..., Harness]) -> None:
+def test_sessions_count_against_the_memory_limit(make_harness: Callable[..., Harness]) -> None:
     harness = make_harness(memory_limit=100 * SESSION_BYTES)
     wire = AmqpWire(harness)
     wire.connect()
     for channel in range(200):
-        answers = wire.say(BEGIN, channel=channel)
+        answers = wire.exchange(BEGIN, channel=channel)
         if wire.is_closed:
             break
     assert 0 < channel < 100
@@ -143,7 +143,9 @@ def test_sessions_and_links_take_memory(make_harness: Callable[..., Harness]) ->
 
 
 @pytest.mark.parametrize(("frame_bytes_max", "is_named"), [(512, False), (4_096, True)])
-def test_the_list_of_brokers_fits_into_a_frame_of_the_client(make: Make, frame_bytes_max: int, is_named: bool) -> None:
+def test_brokers_are_listed_only_if_the_list_fits_into_a_frame(
+    make: Make, frame_bytes_max: int, is_named: bool
+) -> None:
     uris = [f"amqp://broker-{each}.example.org:5672" for each in range(9)]
     wire = make(limits=type(LIMITS)("broker", failover_uris=uris))
     opened = wire.connect(max_frame_size=frame_bytes_max)
@@ -162,20 +164,20 @@ def test_the_list_of_brokers_fits_into_a_frame_of_the_client(make: Make, frame_b
         {Symbol("k"): list(range(PERFORMATIVE_VALUES_MAX))},
     ],
 )
-def test_values_of_a_performative(make: Make, come: Make, found: dict[Any, Any]) -> None:
+def test_values_of_a_performative_are_limited(make: Make, connect: Make, found: dict[Any, Any]) -> None:
     attach = sender(0)
     attach.properties = found
-    assert closed(come(), attach) == (DECODE_ERROR, "there are too many values")
+    assert closed(connect(), attach) == (DECODE_ERROR, "there are too many values")
     wire = make()
     wire.log_in()
     close = wire.open(properties=found)[-1]
     assert (close.error.condition, close.error.description) == (DECODE_ERROR, "there are too many values")
 
 
-def test_nesting_of_a_performative(come: Make) -> None:
+def test_nesting_of_a_performative_is_limited(connect: Make) -> None:
     attach = sender(0)
     attach.properties = {Symbol("k"): nested(NESTING_MAX + 1)}
-    assert closed(come(), attach) == (DECODE_ERROR, f"values are nested deeper than {NESTING_MAX}")
+    assert closed(connect(), attach) == (DECODE_ERROR, f"values are nested deeper than {NESTING_MAX}")
 
 
 @pytest.mark.parametrize(
@@ -215,7 +217,7 @@ def test_nesting_of_a_performative(come: Make) -> None:
         "sections",
     ],
 )
-def test_parts_of_a_message(make: Make, encoded: bytes, error: tuple[str, str]) -> None:
+def test_parts_of_a_message_are_limited(make: Make, encoded: bytes, error: tuple[str, str]) -> None:
     wire = make(limits=type(LIMITS)("broker", message_bytes_max=4 << 20, frame_bytes_max=4 << 20))
     wire.connect()
     wire.begin()
@@ -223,8 +225,8 @@ def test_parts_of_a_message(make: Make, encoded: bytes, error: tuple[str, str]) 
     assert refused(wire, encoded) == error
 
 
-def test_a_body_is_not_decoded_however_deep_it_is(come: Make) -> None:
-    wire = come()
+def test_a_deeply_nested_body_is_not_decoded(connect: Make) -> None:
+    wire = connect()
     wire.sender()
     assert wire.send(value(nested(NESTING_MAX + 20)))[0].state == Accepted()
 
@@ -232,16 +234,16 @@ def test_a_body_is_not_decoded_however_deep_it_is(come: Make) -> None:
 # ---- deliveries
 
 
-def test_credit_of_a_client_that_sends(come: Make) -> None:
-    wire = come()
+def test_the_credit_of_a_sender_is_limited(connect: Make) -> None:
+    wire = connect()
     assert wire.sender()[1].link_credit == CREDIT
 
 
-def test_unsettled_deliveries(come: Make, harness: Harness) -> None:
+def test_unsettled_deliveries_of_a_receiver_are_limited(connect: Make, harness: Harness) -> None:
     harness.client().store(*range(9), body_kind=BodyKind.TEXT)
-    wire = come(limits=type(LIMITS)("broker", unsettled_max=4))
+    wire = connect(limits=type(LIMITS)("broker", unsettled_max=4))
     assert len(wire.receiver(credit=1 << 31)) == 1 + 4
     (flow,) = wire.flow(1, 1 << 31, delivery_count=4, next_incoming_id=4, echo=True)
-    assert flow.available == 0  # the credit is kept, and nothing is delivered
-    assert not wire.dispose(0, Accepted())  # less than half of the room is free
+    assert flow.available == 0  # the credit stays, and nothing is delivered
+    assert not wire.dispose(0, Accepted())  # less than half of the limit is free
     assert len(wire.dispose(1, Accepted())) == 2

@@ -1,4 +1,4 @@
-"""Names and handles of links, their settle modes, and what their ends tell."""
+"""Names and handles of links, settle modes, and errors at the end of a link."""
 
 from __future__ import annotations
 
@@ -22,61 +22,61 @@ from tests.unit.broker.protocols.amqp.conftest import Make
 
 
 @pytest.fixture
-def five(harness: Harness) -> None:
+def five_messages(harness: Harness) -> None:
     """5 messages in the queue."""
     harness.client().store(*range(5), body_kind=BodyKind.TEXT)
 
 
-def left(harness: Harness) -> list[str]:
+def remaining(harness: Harness) -> list[str]:
     """Return the messages that another consumer receives."""
     return harness.client().subscribe("all", ORDERS).turn().bodies
 
 
-def answered(wire: AmqpWire, *performatives: Any, channel: int = 0) -> list[Any]:
-    return [each.performative for each in wire.say(*performatives, channel=channel)]
+def exchange(wire: AmqpWire, *performatives: Any, channel: int = 0) -> list[Any]:
+    return [each.performative for each in wire.exchange(*performatives, channel=channel)]
 
 
 # ---- names
 
 
 @pytest.mark.parametrize("channel", [0, 1])
-def test_a_receiver_that_is_attached_again_takes_the_link_over(come: Make, five: None, channel: int) -> None:
-    wire = come()
+def test_a_second_attach_of_a_receiver_steals_the_link(connect: Make, five_messages: None, channel: int) -> None:
+    wire = connect()
     wire.begin(1)
     wire.receiver(name="r", credit=2)
     answers = wire.receiver(name="r", handle=5, channel=channel)
     assert [type(each) for each in answers] == [Detach, schema.Attach]
     assert (answers[0].handle, answers[0].closed, answers[0].error.condition) == (1, True, LINK_STOLEN)
-    assert not wire.say(Detach(1, True))
+    assert not wire.exchange(Detach(1, True))
     got = [each.delivery_id for each in wire.flow(5, 5, channel=channel)]
-    assert len(got) == 5, "what the former link held comes again"
+    assert len(got) == 5, "the messages of the former link are redelivered"
 
 
-def test_a_sender_that_is_attached_again_takes_the_link_over(come: Make, harness: Harness) -> None:
-    wire = come()
+def test_a_second_attach_of_a_sender_steals_the_link(connect: Make, harness: Harness) -> None:
+    wire = connect()
     wire.sender(name="s")
     wire.send(value("a"))
     answers = wire.sender(name="s", handle=5)
     assert [type(each) for each in answers] == [Detach, schema.Attach, Flow]
     assert answers[0].error.condition == LINK_STOLEN
-    assert not wire.send(value("b")), "the former link is over"
+    assert not wire.send(value("b")), "the former link has ended"
     wire.send(value("c"), handle=5)
-    assert left(harness) == ["a", "c"]
+    assert remaining(harness) == ["a", "c"]
 
 
-def test_a_link_that_is_not_attached_yet_is_taken_over_in_order(come: Make) -> None:
-    wire = come()
+def test_a_link_whose_attach_is_not_answered_can_be_stolen(connect: Make) -> None:
+    wire = connect()
     attaches = [
         schema.Attach(name="r", handle=handle, role=True, source=schema.Source(address="q"), target=schema.Target())
         for handle in (1, 2)
     ]
-    answers = answered(wire, *attaches)
+    answers = exchange(wire, *attaches)
     assert [type(each) for each in answers] == [schema.Attach, Detach, schema.Attach]
     assert (answers[0].source, answers[1].error.condition, answers[2].source.address) == (None, LINK_STOLEN, "q")
 
 
-def test_links_of_both_directions_have_one_name(come: Make) -> None:
-    wire = come()
+def test_a_sender_and_a_receiver_can_have_one_name(connect: Make) -> None:
+    wire = connect()
     wire.sender(name="x")
     (attach,) = wire.receiver(name="x")
     assert attach.source.address == "orders"
@@ -85,26 +85,26 @@ def test_links_of_both_directions_have_one_name(come: Make) -> None:
     assert len(wire.flow(1, 0, echo=True)) == 1
 
 
-def test_connections_have_links_of_one_name(come: Make, five: None) -> None:
-    one, two = come(), come()
+def test_two_connections_can_have_links_of_one_name(connect: Make, five_messages: None) -> None:
+    one, two = connect(), connect()
     for wire in (one, two):
         wire.receiver(name="r", credit=1)
     assert len(one.flow(1, 2, delivery_count=1, next_incoming_id=1)) == 2
     assert len(two.flow(1, 1, delivery_count=1, next_incoming_id=1)) == 1
 
 
-def test_a_name_is_free_when_its_link_has_ended(come: Make) -> None:
-    wire = come()
+def test_a_name_can_be_used_again_after_its_link_has_ended(connect: Make) -> None:
+    wire = connect()
     wire.begin(1)
     wire.receiver(name="r", channel=1)
-    wire.say(schema.End(), channel=1)
+    wire.exchange(schema.End(), channel=1)
     assert len(wire.receiver(name="r")) == 1
-    wire.say(Detach(1, True))
+    wire.exchange(Detach(1, True))
     assert len(wire.receiver(name="r")) == 1
 
 
-def test_names_count_in_memory(come: Make) -> None:
-    wire = come()
+def test_link_names_count_as_memory(connect: Make) -> None:
+    wire = connect()
     held = []
     for handle, name in enumerate(("a", "b", "c" * NAME_CHARACTERS_MAX)):
         wire.receiver(name=name, handle=handle)
@@ -116,8 +116,8 @@ def test_names_count_in_memory(come: Make) -> None:
 # ---- handles
 
 
-def test_a_handle_is_used_again_before_its_detach_is_answered(come: Make, harness: Harness) -> None:
-    wire = come()
+def test_a_handle_can_be_used_again_before_its_detach_is_answered(connect: Make, harness: Harness) -> None:
+    wire = connect()
     wire.sender(name="first")
     transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"0")
     attach = schema.Attach(
@@ -125,7 +125,7 @@ def test_a_handle_is_used_again_before_its_detach_is_answered(come: Make, harnes
     )
     frames = [write_composite(transfer) + durable("a"), write_composite(Detach(0, True)), write_composite(attach)]
     wire.receive(b"".join(frame_of(0, each) for each in frames))
-    answers = [each.performative for each in wire.heard()]
+    answers = [each.performative for each in wire.replies()]
     assert [type(each) for each in answers].count(Detach) == 1
     (detach,) = (each for each in answers if isinstance(each, Detach))
     (attached,) = (each for each in answers if isinstance(each, schema.Attach))
@@ -135,20 +135,20 @@ def test_a_handle_is_used_again_before_its_detach_is_answered(come: Make, harnes
     wire.next_delivery_id = 1
     (accepted,) = wire.send(value("b"))
     assert (accepted.first, accepted.state) == (1, Accepted())
-    (detach,) = answered(wire, Detach(0, True))
+    (detach,) = exchange(wire, Detach(0, True))
     assert detach.handle == 1
 
 
 def durable(text: str) -> bytes:
-    """A durable message, which is answered when the store has it."""
+    """Return a durable message. Its outcome is written after it is stored."""
     return write_composite(schema.Header(durable=True)) + value(text)
 
 
-def test_our_handles_are_those_that_the_client_takes(make: Make) -> None:
+def test_handles_of_the_broker_respect_the_handle_max_of_the_client(make: Make) -> None:
     wire = make()
     wire.connect()
     begin = schema.Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9, handle_max=1)
-    wire.say(begin)
+    wire.exchange(begin)
     assert wire.sender(handle=7)[0].handle == 0
     assert wire.receiver(handle=9)[0].handle == 1
     (end,) = wire.receiver(handle=3)
@@ -158,53 +158,55 @@ def test_our_handles_are_those_that_the_client_takes(make: Make) -> None:
 # ---- settle modes and resumed deliveries
 
 
-def test_a_client_that_settles_second_is_told_the_outcome_first(come: Make) -> None:
-    wire = come()
+def test_with_settle_mode_second_a_sender_gets_an_unsettled_outcome(connect: Make) -> None:
+    wire = connect()
     attach, _ = wire.sender(rcv_settle_mode=1)
     assert attach.rcv_settle_mode == 1
     (answer,) = wire.send(value("a"))
     assert (answer.role, answer.first, answer.last, answer.settled, answer.state) == (True, 0, 0, False, Accepted())
-    assert not wire.say(Disposition(role=False, first=0, settled=True, state=Accepted()))
+    assert not wire.exchange(Disposition(role=False, first=0, settled=True, state=Accepted()))
     (rejected,) = wire.send(b"\0\0\0\0")
     assert (rejected.settled, type(rejected.state)) == (False, schema.Rejected)
 
 
-def test_a_receiver_that_settles_second_is_answered(come: Make, five: None, harness: Harness) -> None:
-    wire = come()
+def test_with_settle_mode_second_a_receiver_gets_a_settled_disposition(
+    connect: Make, five_messages: None, harness: Harness
+) -> None:
+    wire = connect()
     (attach, _) = wire.receiver(rcv_settle_mode=1, credit=1)
     assert attach.rcv_settle_mode == 1
     (answer,) = wire.dispose(0, Accepted(), settled=False)
     assert (answer.settled, answer.state) == (True, Accepted())
     assert not wire.dispose(0, Accepted())
     wire.vanish()
-    assert left(harness) == ["1", "2", "3", "4"]
+    assert remaining(harness) == ["1", "2", "3", "4"]
 
 
-def test_unsettled_deliveries_of_a_former_attach_are_unknown(come: Make, harness: Harness) -> None:
-    wire = come()
+def test_unsettled_deliveries_of_a_former_attach_are_ignored(connect: Make, harness: Harness) -> None:
+    wire = connect()
     attach, _ = wire.sender(unsettled={b"0": None}, incomplete_unsettled=True)
     assert (attach.unsettled, attach.incomplete_unsettled) == (None, False)
-    assert not wire.send(value("a"), resume=True), "a resumed delivery that is unknown is ignored (2.7.5)"
+    assert not wire.send(value("a"), resume=True), "an unknown resumed delivery is ignored (2.7.5)"
     (accepted,) = wire.send(value("b"))
     assert accepted.first == 1
-    assert left(harness) == ["b"]
+    assert remaining(harness) == ["b"]
 
 
-def test_a_resumed_delivery_of_several_frames_is_ignored(come: Make, harness: Harness) -> None:
-    wire = come()
+def test_a_resumed_delivery_of_several_frames_is_ignored(connect: Make, harness: Harness) -> None:
+    wire = connect()
     wire.sender()
     wire.send(value("a"), resume=True, more=True)
-    assert not wire.say(Transfer(handle=0, more=False), payload=b"")
+    assert not wire.exchange(Transfer(handle=0, more=False), payload=b"")
     wire.send(value("b"))
-    assert left(harness) == ["b"]
+    assert remaining(harness) == ["b"]
     assert wire.session.partial_bytes == 0
 
 
-# ---- what ends tell
+# ---- errors at the end of a link
 
 
-def test_a_refused_presettled_message_is_told_by_the_answer_to_the_detach(come: Make, harness: Harness) -> None:
-    wire = come()
+def test_the_answer_to_a_detach_reports_a_refused_presettled_message(connect: Make, harness: Harness) -> None:
+    wire = connect()
     wire.sender()
     transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"0", settled=True)
     commands = wire.session.receive(
@@ -220,8 +222,8 @@ def test_a_refused_presettled_message_is_told_by_the_answer_to_the_detach(come: 
     assert (detach.closed, detach.error.condition) == (True, RESOURCE_LIMIT)
 
 
-def test_presettled_messages_use_credit_until_they_are_stored(come: Make) -> None:
-    wire = come()
+def test_presettled_messages_use_credit_until_they_are_stored(connect: Make) -> None:
+    wire = connect()
     wire.sender()
     transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"0", settled=True)
     frame = frame_of(0, write_composite(transfer) + value("a"))
@@ -229,16 +231,18 @@ def test_presettled_messages_use_credit_until_they_are_stored(come: Make) -> Non
     (send,) = wire.session.receive(frame)
     assert link.unanswered == 1  # type: ignore[union-attr]
     wire.engine.handle(wire, send)
-    wire.heard()
+    wire.replies()
     assert link.unanswered == 0  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("state", [Accepted(), Released()])
-def test_outcomes_behind_the_end_of_a_consumer_end_no_connection(come: Make, five: None, state: Any) -> None:
-    wire = come()
+def test_outcomes_after_the_end_of_a_consumer_do_not_end_the_connection(
+    connect: Make, five_messages: None, state: Any
+) -> None:
+    wire = connect()
     wire.receiver(credit=2)
     (id,) = wire.client.subscriptions
-    # The broker ends the consumer while the outcome and more credit of the client are on their way.
+    # The broker ends the consumer while an outcome and credit of the client are on their way.
     commands = wire.session.receive(
         frame_of(0, write_composite(Disposition(role=True, first=0, settled=True, state=state)))
         + frame_of(
@@ -250,19 +254,19 @@ def test_outcomes_behind_the_end_of_a_consumer_end_no_connection(come: Make, fiv
     wire.session.close_consumer(id, ClientError("too slow"))
     for each in commands:
         wire.engine.handle(wire, each)
-    answers = [each.performative for each in wire.heard()]
+    answers = [each.performative for each in wire.replies()]
     assert [type(each) for each in answers] == [Detach]
     assert not wire.is_closed
     assert len(wire.receiver(handle=2, credit=9)) > 1
 
 
-def test_a_consumer_that_ends_before_its_attach_is_answered_is_refused(come: Make) -> None:
-    wire = come()
+def test_a_consumer_that_ends_before_its_attach_is_answered_is_refused(connect: Make) -> None:
+    wire = connect()
     attach = schema.Attach(name="r", handle=1, role=True, source=schema.Source(address="q"), target=schema.Target())
     *_, subscribe = wire.session.receive(frame_of(0, write_composite(attach)))
     wire.session.close_consumer(subscribe.id, ClientError("gone"))  # type: ignore[attr-defined]
-    answers = [each.performative for each in wire.heard()]
+    answers = [each.performative for each in wire.replies()]
     assert [type(each) for each in answers] == [schema.Attach, Detach]
     assert answers[0].source is None  # type: ignore[union-attr]
     wire.engine.handle(wire, subscribe)
-    assert not wire.heard()
+    assert not wire.replies()

@@ -1,4 +1,4 @@
-"""Messages of AMQP and of the broker: what becomes of each section, both ways (docs/formats/amqp.md)."""
+"""Mapping of AMQP messages to messages of the broker, and back (docs/formats/amqp.md)."""
 
 # proves: amqp-ids-of-clients-are-no-keys
 
@@ -34,16 +34,18 @@ DATA, SEQUENCE, VALUE = 0x75, 0x76, 0x77
 UUID = Uuid(bytes(range(16)))
 
 
-def taken(encoded: bytes, message_format: int = 0) -> Message:
-    """The message that an AMQP client sent."""
+def mapped(encoded: bytes, message_format: int = 0) -> Message:
+    """Return the broker's message for an encoded message from an AMQP client."""
     return Incoming(encoded, NOW).message(QUEUE, "ID:a-1-1:-1:1:1", message_format)
 
 
-def given_out(message: Message, redeliveries: int = 0, *, is_quick: bool = True) -> bytes:
+def encoded_again(message: Message, redeliveries: int = 0, *, is_quick: bool = True) -> bytes:
+    """Return the encoded message for an AMQP client."""
     return b"".join(encode(message, redeliveries, NOW, 1 << 20, is_quick=is_quick)[0])
 
 
-def through_the_store(message: Message) -> Message:
+def restored(message: Message) -> Message:
+    """Return the message after a restart."""
     return open_message(encode_message(message))
 
 
@@ -51,10 +53,10 @@ def properties(**fields: Any) -> bytes:
     return write_composite(schema.Properties(**fields))
 
 
-def sent(message: Message) -> dict[int, Any]:
-    """The sections that an AMQP client gets, also after a restart."""
-    found = given_out(message)
-    assert found == given_out(through_the_store(message))
+def encoded_sections(message: Message) -> dict[int, Any]:
+    """Return the sections that an AMQP client gets, before and after a restart."""
+    found = encoded_again(message)
+    assert found == encoded_again(restored(message))
     return sections_of(found)
 
 
@@ -62,15 +64,17 @@ def sent(message: Message) -> dict[int, Any]:
 
 
 def test_a_header_is_mapped() -> None:
-    message = taken(header(durable=True, priority=12, ttl=0xFFFFFFFF, delivery_count=3, first_acquirer=True) + value(1))
+    message = mapped(
+        header(durable=True, priority=12, ttl=0xFFFFFFFF, delivery_count=3, first_acquirer=True) + value(1)
+    )
     assert (message.persistent, message.priority, message.expiration) == (True, 9, NOW + 0xFFFFFFFF)
     assert message.redelivery_counter == 3
-    plain = taken(value("x"))
+    plain = mapped(value("x"))
     assert (plain.persistent, plain.priority, plain.expiration) == (False, 4, 0)
-    assert taken(header(ttl=0) + value("x")).expiration == 0
+    assert mapped(header(ttl=0) + value("x")).expiration == 0
 
 
-def test_properties_are_mapped_and_come_back() -> None:
+def test_properties_are_mapped_in_both_directions() -> None:
     found = {
         "message_id": "id-1",
         "user_id": b"me",
@@ -87,7 +91,7 @@ def test_properties_are_mapped_and_come_back() -> None:
         "reply_to_group_id": "h",
     }
     encoded = properties(**found) + section(DATA, b"{}")
-    message = taken(encoded)
+    message = mapped(encoded)
     assert (message.type, message.group_id, message.group_sequence) == ("kind", "g", -1)
     assert message.reply_to == Destination(DestinationKind.TOPIC, "back")
     assert (message.correlation_id, message.timestamp, message.expiration) == ("AMQP_ULONG:7", NOW - 5, NOW + 5_000)
@@ -100,7 +104,7 @@ def test_properties_are_mapped_and_come_back() -> None:
         NATIVE: True,
     }
     assert (message.body, message.body_kind) == (encoded, BodyKind.BYTES)
-    assert given_out(message) == given_out(through_the_store(message)) == header(ttl=5_000) + encoded
+    assert encoded_again(message) == encoded_again(restored(message)) == header(ttl=5_000) + encoded
 
 
 @pytest.mark.parametrize(
@@ -116,42 +120,42 @@ def test_properties_are_mapped_and_come_back() -> None:
         (b"", "AMQP_BINARY:"),
     ],
 )
-def test_ids_are_texts_that_keep_their_type(id: Any, text: str) -> None:
-    message = through_the_store(taken(properties(message_id=id, correlation_id=id) + value("x")))
+def test_ids_become_texts_and_keep_their_types(id: Any, text: str) -> None:
+    message = restored(mapped(properties(message_id=id, correlation_id=id) + value("x")))
     assert (message.text_view, message.correlation_id) == (text, text)
-    mapped = Message(QUEUE, "ID:a:1:1:1", b"", correlation_id=text)  # as the transformer jms stores it
-    mapped.text_view = text
-    listed = sent(mapped)[0x73]
+    by_jms = Message(QUEUE, "ID:a:1:1:1", b"", correlation_id=text)  # as the transformer jms stores it
+    by_jms.text_view = text
+    listed = encoded_sections(by_jms)[0x73]
     assert (listed[0], listed[5]) == (id, id)
     assert (type(listed[0]), type(listed[5])) == (type(id), type(id))
 
 
 @pytest.mark.parametrize("text", ["AMQP_ULONG:z", "AMQP_UUID:1", "AMQP_BINARY:x"])
-def test_a_text_of_no_id_is_a_string(text: str) -> None:
-    mapped = Message(QUEUE, "ID:a:1:1:1", b"")
-    mapped.text_view = text
-    assert sent(mapped)[0x73][0] == text
+def test_a_text_that_is_no_valid_id_is_a_string(text: str) -> None:
+    by_jms = Message(QUEUE, "ID:a:1:1:1", b"")
+    by_jms.text_view = text
+    assert encoded_sections(by_jms)[0x73][0] == text
 
 
-def test_equal_message_ids_are_two_messages() -> None:
+def test_two_messages_can_have_one_message_id() -> None:
     encoded = properties(message_id="same") + value("x")
     one = Incoming(encoded, NOW).message(QUEUE, "ID:a:-1:1:1", 0)
     two = Incoming(encoded, NOW).message(QUEUE, "ID:a:-1:1:2", 0)
     assert (one.message_id, two.message_id) == ("ID:a:-1:1:1", "ID:a:-1:1:2")
     assert one.text_view == two.text_view == "same"
-    assert [through_the_store(each).message_id for each in (one, two)] == [one.message_id, two.message_id]
+    assert [restored(each).message_id for each in (one, two)] == [one.message_id, two.message_id]
 
 
 @pytest.mark.parametrize(
     ("text", "matches"), [("JMSMessageID = 'ID:7'", True), ("JMSMessageID = '7'", False), ("a = 'b'", True)]
 )
-def test_selectors_see_what_jms_clients_see(text: str, matches: bool) -> None:
-    message = taken(properties(message_id="7") + section(0x74, {"a": "b"}) + value("x"))
+def test_selectors_match_the_values_that_jms_clients_get(text: str, matches: bool) -> None:
+    message = mapped(properties(message_id="7") + section(0x74, {"a": "b"}) + value("x"))
     assert compile_selector(text).matches(message) is matches
-    assert compile_selector(text).matches(through_the_store(message)) is matches
+    assert compile_selector(text).matches(restored(message)) is matches
 
 
-def test_values_get_a_type_of_java() -> None:
+def test_values_are_mapped_to_java_types() -> None:
     named: dict[str, Any] = {
         "null": None, "boolean": True, "byte": Byte(-1), "short": Short(2), "int": 3, "long": Long(4),
         "float": Float(1.5), "double": 2.5, "char": Char("c"), "string": "s", "symbol": Symbol("y"),
@@ -160,7 +164,7 @@ def test_values_get_a_type_of_java() -> None:
         "ushort": UShort(9), "ushort2": UShort(0xFFFF), "uint": UInt(9), "uint2": UInt(0xFFFFFFFF), "ulong": ULong(9),
         "ulong2": ULong((1 << 64) - 1), "binary": b"a\\\xff",
     }  # fmt: skip
-    message = taken(section(0x74, named) + value("x"))
+    message = mapped(section(0x74, named) + value("x"))
     assert message.properties is not None
     found = {name: each for name, each in message.properties.items() if name in named}
     assert found == {
@@ -174,34 +178,34 @@ def test_values_get_a_type_of_java() -> None:
     ]
 
 
-def test_annotations_and_footers_are_properties() -> None:
+def test_annotations_and_footers_become_properties() -> None:
     rest = section(0x72, {Symbol("x-opt-jms-msg-type"): Byte(7), Symbol("x-a"): "b"})
     rest += value("x") + section(0x78, {Symbol("f"): UInt(1)})
-    message = taken(section(0x71, {Symbol("hop"): 1}) + rest)
+    message = mapped(section(0x71, {Symbol("hop"): 1}) + rest)
     assert message.properties == {
         "JMS_AMQP_MA_x-opt-jms-msg-type": 7,
         "JMS_AMQP_MA_x-a": "b",
         "JMS_AMQP_FT_f": 1,
         NATIVE: True,
     }
-    assert given_out(message) == rest
+    assert encoded_again(message) == rest
 
 
-def test_a_message_that_activemq_mapped_gets_its_sections_back() -> None:
+def test_a_message_mapped_by_activemq_is_encoded_with_its_sections() -> None:
     named: dict[str, PropertyValue] = {
         "JMS_AMQP_MA_x-a": "b", "JMS_AMQP_FT_f": 1, "a": "b", "JMS_AMQP_HEADER": True, "JMS_AMQP_PROPERTIES": True,
         "JMS_AMQP_FirstAcquirer": False, "JMS_AMQP_ContentType": "text/plain", "JMS_AMQP_ContentEncoding": "gzip",
         "JMS_AMQP_ReplyToGroupID": "h",
     }  # fmt: skip
-    again = sent(Message(QUEUE, "ID:a:1:1:1", b"x", properties=named))
+    again = encoded_sections(Message(QUEUE, "ID:a:1:1:1", b"x", properties=named))
     assert again[0x70] == [None, None, None, False]
     assert again[0x72] == {"x-a": "b", "x-opt-jms-dest": 0, "x-opt-jms-msg-type": 3}
     assert again[0x73] == ["ID:a:1:1:1", None, "queue://orders", *[None] * 3, "text/plain", "gzip", *[None] * 4, "h"]
     assert (again[0x74], again[0x78]) == ({"a": "b"}, {"f": 1})
 
 
-def test_a_message_format_comes_back() -> None:
-    message = taken(value("x"), 0x80000000)
+def test_a_message_format_is_kept() -> None:
+    message = mapped(value("x"), 0x80000000)
     assert message.properties is not None
     assert message.properties[MESSAGE_FORMAT] == 0x80000000
     assert encode(message, 0, NOW, 1 << 20, is_quick=True)[1] == 0x80000000
@@ -224,7 +228,7 @@ def test_a_message_format_comes_back() -> None:
     ],
 )
 def test_a_delivery_is_delayed(annotations: dict[str, Any], delay: int | None) -> None:
-    message = taken(section(0x72, {Symbol(name): each for name, each in annotations.items()}) + value("x"))
+    message = mapped(section(0x72, {Symbol(name): each for name, each in annotations.items()}) + value("x"))
     assert message.properties is not None
     assert message.properties.get("AMQ_SCHEDULED_DELAY") == delay
 
@@ -235,7 +239,7 @@ def test_a_delivery_is_repeated() -> None:
         "x-opt-delivery-period": UInt(500),
         "x-opt-delivery-cron": "* * * * *",
     }
-    message = taken(section(0x72, {Symbol(name): each for name, each in annotations.items()}) + value("x"))
+    message = mapped(section(0x72, {Symbol(name): each for name, each in annotations.items()}) + value("x"))
     assert message.properties is not None
     found = {name: each for name, each in message.properties.items() if name.startswith("AMQ_SCHEDULED_")}
     assert found == {"AMQ_SCHEDULED_REPEAT": 3, "AMQ_SCHEDULED_PERIOD": 500, "AMQ_SCHEDULED_CRON": "* * * * *"}
@@ -253,31 +257,31 @@ def test_a_delivery_is_repeated() -> None:
 )
 def test_an_annotation_of_another_type_is_refused(name: str, given: Any) -> None:
     with pytest.raises(AmqpError) as caught:
-        taken(section(0x72, {Symbol(name): given}) + value("x"))
+        mapped(section(0x72, {Symbol(name): given}) + value("x"))
     assert caught.value.condition == DECODE_ERROR
 
 
 @pytest.mark.parametrize("annotation", [{"x-opt-delivery-repeat": Long(0)}, {"x-opt-delivery-repeat": Long(1 << 31)}])
-def test_a_repetition_out_of_range_is_none(annotation: dict[str, Any]) -> None:
-    message = taken(section(0x72, {Symbol(name): each for name, each in annotation.items()}) + value("x"))
+def test_a_repetition_out_of_range_is_ignored(annotation: dict[str, Any]) -> None:
+    message = mapped(section(0x72, {Symbol(name): each for name, each in annotation.items()}) + value("x"))
     assert "AMQ_SCHEDULED_REPEAT" not in (message.properties or {})
 
 
-def test_a_value_without_a_type_of_java_is_for_amqp_clients() -> None:
+def test_only_amqp_clients_get_values_without_a_java_type() -> None:
     named = {"u": UUID, "t": Timestamp(5), "n": 1, "a": Array((1,)), "long": bytes(4_097), "JMSXGroupID": "g",
              "JMSXUserID": "u", "JMS_AMQP_NATIVE": False, "x" * 70_000: 1}  # fmt: skip
     encoded = section(0x72, {ULong(5): 1, Symbol("a"): Array((1,))}) + section(0x74, named) + value("x")
-    message = taken(encoded)
+    message = mapped(encoded)
     assert message.properties == {"u": "00010203-0405-0607-0809-0a0b0c0d0e0f", "t": 5, "n": 1, NATIVE: True}
     assert message.group_id is None
-    assert given_out(message) == given_out(through_the_store(message)) == encoded
+    assert encoded_again(message) == encoded_again(restored(message)) == encoded
 
 
-def test_descriptors_of_sections_may_be_names() -> None:
+def test_descriptors_of_sections_can_be_symbols() -> None:
     def named(name: str, content: Any) -> bytes:
         return b"\0" + encode_value(Symbol(name)) + encode_value(content)
 
-    message = taken(
+    message = mapped(
         named("amqp:header:list", [True])
         + named("amqp:properties:list", [None, None, None, "subject"])
         + named("amqp:application-properties:map", {"a": 1})
@@ -289,26 +293,26 @@ def test_descriptors_of_sections_may_be_names() -> None:
 @pytest.mark.parametrize(
     "encoded", [bytes.fromhex("00800000000000000077"), b"\0\xa3\1x", b"\0\x80" + bytes(7) + b"\x75"]
 )
-def test_a_section_without_a_value_is_damaged(encoded: bytes) -> None:
+def test_a_section_without_a_value_is_refused(encoded: bytes) -> None:
     with pytest.raises(AmqpError) as caught:
-        taken(encoded)
+        mapped(encoded)
     assert caught.value.condition == DECODE_ERROR
     stored = Message(QUEUE, "ID:x", encoded, BodyKind.BYTES, properties={NATIVE: True})
     with pytest.raises(Undeliverable):
-        given_out(stored)
+        encoded_again(stored)
 
 
 @pytest.mark.parametrize(("priority", "given"), [(-1, 0), (300, 255)])
-def test_a_priority_of_another_protocol_fits(priority: int, given: int) -> None:
+def test_a_priority_of_another_protocol_is_limited_to_a_ubyte(priority: int, given: int) -> None:
     message = Message(QUEUE, "ID:x", b"x", BodyKind.BYTES, priority=priority)
-    assert sections_of(given_out(message))[0x70][1] == given
+    assert sections_of(encoded_again(message))[0x70][1] == given
 
 
-def test_a_priority_stays_that_of_the_header() -> None:
-    """ActiveMQ's transformer raw does not read it."""
+def test_the_priority_of_the_header_is_kept() -> None:
+    """ActiveMQ's transformer raw does not map the priority."""
     encoded = header(durable=True, priority=7) + value("x")
     message = Message(QUEUE, "ID:x", encoded, BodyKind.BYTES, properties={NATIVE: True}, persistent=True)
-    assert given_out(message) == encoded
+    assert encoded_again(message) == encoded
 
 
 # ---- byte for byte
@@ -340,20 +344,20 @@ ENVELOPES = [
 @pytest.mark.parametrize("envelope", ENVELOPES)
 def test_a_message_arrives_byte_for_byte(envelope: bytes, body: bytes) -> None:
     encoded = envelope + body + section(0x78, {Symbol("f"): b"sum"})
-    message = taken(encoded)
-    for each in (message, through_the_store(message)):
-        assert given_out(each) == encoded
-        again = given_out(each, 2)
+    message = mapped(encoded)
+    for each in (message, restored(message)):
+        assert encoded_again(each) == encoded
+        again = encoded_again(each, 2)
         assert again.endswith(body + section(0x78, {Symbol("f"): b"sum"}))
         assert sections_of(again)[0x70][4] == 2
 
 
-def test_a_header_that_is_not_true_any_more_is_replaced() -> None:
+def test_a_header_with_outdated_values_is_replaced() -> None:
     encoded = header(durable=True, priority=200, ttl=5_000, first_acquirer=True, delivery_count=3) + value("x")
-    message = taken(encoded)
-    assert given_out(message, 3) == encoded
+    message = mapped(encoded)
+    assert encoded_again(message, 3) == encoded
     changed = altered(message, persistent=False, expiration=NOW + 90)
-    assert given_out(changed) == header(durable=False, priority=200, ttl=90, first_acquirer=True) + value("x")
+    assert encoded_again(changed) == header(durable=False, priority=200, ttl=90, first_acquirer=True) + value("x")
     late = b"".join(encode(message, 3, NOW + 9_000, 1 << 20, is_quick=True)[0])
     assert sections_of(late)[0x70][2] == 1
 
@@ -362,26 +366,26 @@ def test_a_header_that_is_not_true_any_more_is_replaced() -> None:
 def test_a_dead_letter_does_not_expire(ttl: int | None) -> None:
     named = {"message_id": "i", "creation_time": Timestamp(NOW)}
     start = header(durable=True, ttl=ttl)
-    message = taken(start + properties(absolute_expiry_time=Timestamp(NOW + 5_000), **named) + value("x"))
+    message = mapped(start + properties(absolute_expiry_time=Timestamp(NOW + 5_000), **named) + value("x"))
     added: dict[str, PropertyValue] = {EXPIRATION_PROPERTY: Long(message.expiration)}
-    letter = altered(through_the_store(message), expiration=0, properties_added=added)
-    assert given_out(letter) == header(durable=True) + properties(**named) + value("x")
-    if ttl is not None:  # also if an operator sends it again
+    letter = altered(restored(message), expiration=0, properties_added=added)
+    assert encoded_again(letter) == header(durable=True) + properties(**named) + value("x")
+    if ttl is not None:  # also after an operator has moved it back
         again = altered(letter, properties_removed=(EXPIRATION_PROPERTY,))
-        assert given_out(again) == given_out(letter)
-    assert given_out(altered(taken(value("x")), properties_added=added)) == value("x")
+        assert encoded_again(again) == encoded_again(letter)
+    assert encoded_again(altered(mapped(value("x")), properties_added=added)) == value("x")
 
 
-def test_a_message_without_header_gets_one_when_it_needs_it() -> None:
-    message = taken(section(0x71, {Symbol("a"): 1}) + value([1]))
-    assert given_out(message) == value([1])
-    assert given_out(message, 1) == header(delivery_count=1) + value([1])
+def test_a_message_without_a_header_gets_one_if_needed() -> None:
+    message = mapped(section(0x71, {Symbol("a"): 1}) + value([1]))
+    assert encoded_again(message) == value([1])
+    assert encoded_again(message, 1) == header(delivery_count=1) + value([1])
 
 
 # ---- messages of other protocols
 
 
-def test_a_message_of_another_protocol() -> None:
+def test_a_message_of_another_protocol_is_encoded() -> None:
     message = Message(
         Destination(DestinationKind.TOPIC, "news"),
         "ID:x:1:1:1",
@@ -393,7 +397,7 @@ def test_a_message_of_another_protocol() -> None:
         reply_to=Destination(DestinationKind.TEMP_QUEUE, "ID:x:1"),
         user_id="joe",
     )
-    found = sent(message)
+    found = encoded_sections(message)
     assert found[0x70] == [True]
     assert found[0x72] == {"x-opt-jms-msg-type": 5, "x-opt-jms-dest": 1, "x-opt-jms-reply-to": 2}
     assert found[0x73][:5] == ["ID:x:1:1:1", b"joe", "topic://news", None, "temp-queue://ID:x:1"]
@@ -414,8 +418,10 @@ def test_a_message_of_another_protocol() -> None:
         (BodyKind.TEXT, b"\xed\xa0\x80", VALUE, "?", 5),
     ],
 )
-def test_bodies_of_other_protocols(kind: BodyKind, body: bytes, code: int | None, given: Any, type: int) -> None:
-    found = sections_of(given_out(Message(QUEUE, "a:1:1:1", body, kind)))
+def test_bodies_of_other_protocols_are_encoded(
+    kind: BodyKind, body: bytes, code: int | None, given: Any, type: int
+) -> None:
+    found = sections_of(encoded_again(Message(QUEUE, "a:1:1:1", body, kind)))
     assert found.get(code) == given  # type: ignore[arg-type]
     assert found[0x72]["x-opt-jms-msg-type"] == type
     if kind is BodyKind.OBJECT:
@@ -427,28 +433,28 @@ def test_bodies_of_other_protocols(kind: BodyKind, body: bytes, code: int | None
 )
 def test_a_damaged_body_is_undeliverable(kind: BodyKind, body: bytes) -> None:
     with pytest.raises(Undeliverable):
-        given_out(Message(QUEUE, "a:1:1:1", body, kind))
+        encoded_again(Message(QUEUE, "a:1:1:1", body, kind))
 
 
-def test_what_takes_long_is_done_elsewhere() -> None:
+def test_a_long_map_is_not_encoded_on_the_event_loop() -> None:
     body = encode_properties({str(each): each for each in range(4_000)})
     sent = Message(QUEUE, "a:1:1:1", body, BodyKind.MAP)
-    for message in (sent, through_the_store(sent)):
+    for message in (sent, restored(sent)):
         with pytest.raises(TakesLong):
-            given_out(message)
-        assert sections_of(given_out(message, is_quick=False))[VALUE] == decode_properties(body)
+            encoded_again(message)
+        assert sections_of(encoded_again(message, is_quick=False))[VALUE] == decode_properties(body)
 
 
 # ---- any bytes
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_a_message_or_refused(data: bytes) -> None:
+def test_arbitrary_bytes_are_mapped_or_refused(data: bytes) -> None:
     try:
-        message = taken(data)
+        message = mapped(data)
     except AmqpError:
         return
-    given_out(message)
+    encoded_again(message)
 
 
 SECTIONS = st.lists(
@@ -463,15 +469,15 @@ SECTIONS = st.lists(
 
 
 @given(SECTIONS)
-def test_sections_in_any_order_are_a_message_or_refused(data: bytes) -> None:
+def test_arbitrary_sections_are_mapped_or_refused(data: bytes) -> None:
     try:
-        message = taken(data)
+        message = mapped(data)
     except AmqpError:
         return
-    sections_of(given_out(message))
+    sections_of(encoded_again(message))
 
 
-def test_sections_are_bounded() -> None:
+def test_the_number_of_sections_is_limited() -> None:
     with pytest.raises(AmqpError) as error:
-        taken(section(DATA, b"") * (SECTIONS_MAX + 1))
+        mapped(section(DATA, b"") * (SECTIONS_MAX + 1))
     assert error.value.condition == DECODE_ERROR

@@ -1,4 +1,4 @@
-"""Connections and sessions: bugs that users reported of other brokers. Sources are in the docstrings."""
+"""Connections and sessions: bugs that users reported for other brokers. Sources are in the docstrings."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def writer(harness: Harness) -> Client:
     return harness.client()
 
 
-def said(*performatives: Composite, channel: int = 0) -> bytes:
+def encoded(*performatives: Composite, channel: int = 0) -> bytes:
     return b"".join(frame_of(channel, write_composite(each)) for each in performatives)
 
 
 def names(wire: AmqpWire) -> list[str]:
-    return [type(each.performative).__name__ for each in wire.heard()]
+    return [type(each.performative).__name__ for each in wire.replies()]
 
 
 # ---- open, idle time-outs
@@ -57,22 +57,22 @@ class Refusing(OpenAccess):
 
 
 @pytest.mark.parametrize("pieces", Pieces)
-def test_a_refused_open_hides_what_was_pipelined_behind_it(make: Make, pieces: Pieces) -> None:
-    """ARTEMIS-2431: begin and attach behind a refused open were carried out, and their error hid the reason."""
+def test_frames_after_a_refused_open_do_not_hide_the_reason(make: Make, pieces: Pieces) -> None:
+    """ARTEMIS-2431: begin and attach after a refused open were carried out, and their error hid the reason."""
     wire = make(pieces=pieces)
     wire.log_in()
     wire.receive(frames.AMQP)
-    wire.said()
-    wire.receive(said(schema.Open("", max_frame_size=4_096), BEGIN, SENDER, RECEIVER))
-    opened, close = [each.performative for each in wire.heard()]
+    wire.output()
+    wire.receive(encoded(schema.Open("", max_frame_size=4_096), BEGIN, SENDER, RECEIVER))
+    opened, close = [each.performative for each in wire.replies()]
     assert isinstance(close, schema.Close)
     assert isinstance(close.error, schema.Error)
     assert close.error.condition == INVALID_FIELD
     assert isinstance(opened, schema.Open)
 
 
-def test_the_open_of_a_refusal_is_a_valid_one(make: Make) -> None:
-    """QPID-8762: the open of a refusal announced max-frame-size 0. AMQ-5655: it did not say that it was one."""
+def test_the_open_of_a_refusal_is_valid(make: Make) -> None:
+    """QPID-8762: the open of a refusal had max-frame-size 0. AMQ-5655: it did not show the refusal."""
     wire = make()
     wire.log_in()
     opened, _ = wire.open("")
@@ -81,8 +81,8 @@ def test_the_open_of_a_refusal_is_a_valid_one(make: Make) -> None:
     assert opened.properties["amqp:connection-establishment-failed"] is True
 
 
-def test_a_container_id_in_use_is_named_as_the_reason(make: Make) -> None:
-    """AMQ-5655, AMQ-5801: Qpid JMS needs both to raise InvalidClientIDException."""
+def test_a_refusal_names_a_container_id_in_use(make: Make) -> None:
+    """AMQ-5655, AMQ-5801: to raise InvalidClientIDException, Qpid JMS needs the property and the error's info."""
     make().connect("one", desired_capabilities=(SOLE_CONNECTION,))
     wire = make()
     wire.log_in()
@@ -91,7 +91,7 @@ def test_a_container_id_in_use_is_named_as_the_reason(make: Make) -> None:
     assert (close.error.condition, close.error.info) == (INVALID_FIELD, {"invalid-field": "container-id"})
 
 
-def test_a_container_id_is_free_when_its_connection_is_gone(make: Make) -> None:
+def test_a_container_id_is_free_after_its_connection_is_lost(make: Make) -> None:
     """ARTEMIS-4476: the id of a lost connection stayed in use."""
     first = make()
     first.connect("one", desired_capabilities=(SOLE_CONNECTION,))
@@ -99,27 +99,27 @@ def test_a_container_id_is_free_when_its_connection_is_gone(make: Make) -> None:
     assert make().connect("one", desired_capabilities=(SOLE_CONNECTION,)).properties is not None
 
 
-def test_a_login_that_cannot_be_checked_may_be_tried_again(make: Make, harness: Any) -> None:
-    """ARTEMIS-1310 and Qpid JMS: after code 1 a client gives up for good, after code 4 (temporary) it tries again."""
+def test_a_login_that_cannot_be_checked_has_a_temporary_outcome(make: Make, harness: Any) -> None:
+    """ARTEMIS-1310 and Qpid JMS: after code 1 a client does not reconnect; after code 4 (temporary) it does."""
     harness.access = Refusing(Undecided("the directory does not answer", kind=ErrorKind.LOGIN))
     harness.begin_term()
     (outcome,) = make().log_in("PLAIN", b"\0a\0b")
     assert outcome.performative == schema.SaslOutcome(4)
 
 
-def test_empty_frames_are_heart_beats_on_every_channel(come: Make) -> None:
+def test_empty_frames_are_heart_beats_on_every_channel(connect: Make) -> None:
     """rabbitmq-amqp1.0 #6: empty frames closed the connection."""
-    wire = come()
+    wire = connect()
     for channel in (0, 1, 0xFFFF):
         wire.receive(frame_of(channel, b""))
         wire.receive(struct.pack(">IBBHI", 12, 3, 0, channel, 0))  # with an extended header
-    assert not wire.heard()
+    assert not wire.replies()
     assert not wire.is_closed
 
 
-def test_the_announced_silence_is_half_of_what_is_enforced(make: Make) -> None:
-    """go-amqp #16: a client that sends exactly at the announced interval was hung up. ``receive_interval_ms`` is the
-    interval; the transport enforces the double."""
+def test_the_announced_idle_time_out_is_half_of_the_limit(make: Make) -> None:
+    """go-amqp #16: a client that sent exactly at the announced interval was disconnected. ``receive_interval_ms`` is
+    the interval; the transport enforces twice this time."""
     wire = make()
     opened = wire.connect(idle_time_out=10_000)
     assert opened.idle_time_out == wire.session.receive_interval_ms == wire.session.limits.idle_ms // 2
@@ -142,9 +142,9 @@ def test_the_announced_silence_is_half_of_what_is_enforced(make: Make) -> None:
         struct.pack(">IBBH", 16, 2, 9, 0),
     ],
 )
-def test_a_wrong_frame_size_ends_the_connection_at_once(come: Make, head: bytes) -> None:
-    """AMQ-5731, apache/activemq #2167, rabbitmq-server PR 17101: a crash, a hang, or memory for the whole size."""
-    wire = come()
+def test_a_wrong_frame_size_ends_the_connection_at_once(connect: Make, head: bytes) -> None:
+    """AMQ-5731, apache/activemq #2167, rabbitmq-server PR 17101: a crash, a hang, or memory for the stated size."""
+    wire = connect()
     wire.receive(head)
     (close,) = wire.all_of(schema.Close)
     assert isinstance(close.error, schema.Error)
@@ -153,33 +153,33 @@ def test_a_wrong_frame_size_ends_the_connection_at_once(come: Make, head: bytes)
     assert wire.session.unfinished_bytes == 0
 
 
-def test_a_frame_before_the_open_is_short(make: Make) -> None:
-    """AMQ-5731: memory for a large frame was used before the client was known."""
+def test_the_size_of_frames_before_the_open_is_limited(make: Make) -> None:
+    """AMQ-5731: memory for a large frame was used before the login."""
     wire = make()
     wire.receive(frames.SASL)
-    wire.said()
+    wire.output()
     wire.receive(struct.pack(">IBBH", EARLY_FRAME_BYTES_MAX + 1, 2, 1, 0))
-    assert wire.heard()[0].performative == schema.SaslOutcome(2)
+    assert wire.replies()[0].performative == schema.SaslOutcome(2)
     assert wire.is_closed
 
 
 @pytest.mark.parametrize("greeting", [b"AMQP\0\0\x09\x01", b"GET / HTTP/1.1\r\n\r\n", b"\x10\x26\0\4MQTT", bytes(64)])
-def test_another_protocol_gets_the_header_and_the_end(make: Make, greeting: bytes) -> None:
-    """AMQ-5475: a client of another protocol was left hanging."""
+def test_a_client_of_another_protocol_gets_the_header_and_is_disconnected(make: Make, greeting: bytes) -> None:
+    """AMQ-5475: the connection of a client of another protocol was not closed."""
     wire = make()
     wire.receive(greeting)
-    assert wire.said() == frames.SASL
+    assert wire.output() == frames.SASL
     assert wire.is_closed
 
 
 # ---- sessions, windows
 
 
-def test_an_impossible_next_incoming_id_counts_as_absent(come: Make, writer: Client) -> None:
-    """rhea #426, AMQPNetLite #575 and #578: clients give a number before they saw the begin; the session was ended."""
+def test_an_impossible_next_incoming_id_is_treated_as_absent(connect: Make, writer: Client) -> None:
+    """rhea #426, AMQPNetLite #575 and #578: clients send a number before they get the begin; the session was ended."""
     writer.store(*range(3), body_kind=BodyKind.TEXT)
     for number in (0, 1, 77, 4_294_967_292, UINT_MAX):
-        wire = come(f"c{number}", window=2)
+        wire = connect(f"c{number}", window=2)
         wire.receiver()
         first = wire.flow(1, 1, window=2, next_incoming_id=number)
         assert [each.delivery_id for each in first] == [0]
@@ -188,10 +188,10 @@ def test_an_impossible_next_incoming_id_counts_as_absent(come: Make, writer: Cli
         wire.vanish()
 
 
-def test_ids_of_the_client_wrap(come: Make, harness: Harness) -> None:
+def test_ids_of_the_client_can_wrap(connect: Make, harness: Harness) -> None:
     """rabbitmq-amqp1.0 #9, fe2o3-amqp #382: counters that start near 2³² are serial numbers."""
-    wire = come()
-    wire.say(schema.End())
+    wire = connect()
+    wire.exchange(schema.End())
     wire.begin(next_id=UINT_MAX)
     wire.sender(initial_delivery_count=UINT_MAX)
     wire.receive(
@@ -206,9 +206,9 @@ def test_ids_of_the_client_wrap(come: Make, harness: Harness) -> None:
     assert (flow.next_incoming_id, flow.delivery_count) == (2, 2)
 
 
-def test_our_window_is_whole_in_each_flow(come: Make) -> None:
+def test_each_flow_renews_the_window_of_the_broker(connect: Make) -> None:
     """rabbitmq-server PR 13574: the window was not renewed, and consumption stopped after 65,535 transfers."""
-    wire = come()
+    wire = connect()
     wire.sender()
     for number in range(1, 40):
         wire.send(value("x"), settled=True)
@@ -216,27 +216,27 @@ def test_our_window_is_whole_in_each_flow(come: Make) -> None:
         assert (flow.incoming_window, flow.next_incoming_id) == ((1 << 31) - 1, number)
 
 
-def test_a_window_that_shrinks_below_what_was_sent_stops_and_opens_again(come: Make, writer: Client) -> None:
-    """rabbitmq-server #12816: a negative window ended in a crash."""
+def test_a_negative_window_stops_deliveries_until_it_opens(connect: Make, writer: Client) -> None:
+    """rabbitmq-server #12816: a negative window caused a crash."""
     writer.store(*range(9), body_kind=BodyKind.TEXT)
-    wire = come(window=3)
+    wire = connect(window=3)
     wire.receiver()
     assert len(wire.flow(1, 9, window=3)) == 3
-    assert not wire.flow(None, None, window=1, next_incoming_id=0)  # the client has not seen them: 2 too many
+    assert not wire.flow(None, None, window=1, next_incoming_id=0)  # the client got none of the 3: the window is -2
     assert not wire.flow(None, None, window=2, next_incoming_id=1)
     assert len(wire.flow(None, None, window=9, next_incoming_id=3)) == 6
 
 
-def test_no_frame_is_longer_than_the_client_takes(make: Make, writer: Client) -> None:
-    """AMQPNetLite #481: frames above max-frame-size. fe2o3-amqp #382: window counters of split messages drifted."""
+def test_no_frame_exceeds_the_max_frame_size_of_the_client(make: Make, writer: Client) -> None:
+    """AMQPNetLite #481: frames exceeded max-frame-size. fe2o3-amqp #382: split messages made window counters wrong."""
     for length in (0, 400, 430, 440, 450, 2_000):
         writer.store("x" * length, body_kind=BodyKind.TEXT)
     wire = make()
     wire.connect(max_frame_size=FRAME_BYTES_MIN)
     wire.begin(window=99)
     wire.receiver()
-    wire.receive(said(Flow(incoming_window=99, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=6)))
-    output = wire.said()
+    wire.receive(encoded(Flow(incoming_window=99, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=6)))
+    output = wire.output()
     sizes, at = [], 0
     while at < len(output):
         sizes.append(int.from_bytes(output[at : at + 4], "big"))
@@ -247,14 +247,14 @@ def test_no_frame_is_longer_than_the_client_takes(make: Make, writer: Client) ->
 
 
 @pytest.mark.parametrize("name", ["n" * 300, "n" * 1_000])
-def test_an_answer_that_the_client_cannot_take_ends_the_connection(make: Make, name: str) -> None:
+def test_an_answer_above_the_max_frame_size_ends_the_connection(make: Make, name: str) -> None:
     """AMQPNetLite #481 for performatives: the answer to an attach repeats the name and the selector of the client."""
     wire = make()
     wire.connect(max_frame_size=FRAME_BYTES_MIN)
     wire.begin()
     attach = schema.Attach(name=name, handle=0, role=True, source=schema.Source(address="q"), target=schema.Target())
-    wire.receive(said(attach))
-    (answer,) = [each.performative for each in wire.heard()]
+    wire.receive(encoded(attach))
+    (answer,) = [each.performative for each in wire.replies()]
     if len(name) < FRAME_BYTES_MIN:
         assert isinstance(answer, schema.Attach)
         assert not wire.is_closed
@@ -266,7 +266,7 @@ def test_an_answer_that_the_client_cannot_take_ends_the_connection(make: Make, n
 
 
 @pytest.mark.parametrize("windows", [[1] * 60, [2, 1, 3] * 20, [7] * 9])
-def test_a_long_message_is_whole_whenever_the_client_takes_a_part(
+def test_a_long_message_is_complete_with_any_sequence_of_windows(
     make: Make, writer: Client, windows: list[int]
 ) -> None:
     """ARTEMIS-5696: bytes were lost when the socket was full in the middle of a long message."""
@@ -277,20 +277,20 @@ def test_a_long_message_is_whole_whenever_the_client_takes_a_part(
     wire.begin(window=0)
     wire.receiver()
     wire.flow(1, 2, window=0)
-    heard, taken = [], 0
+    replies, taken = [], 0
     for window in windows:
         flow = Flow(next_incoming_id=taken, incoming_window=window, next_outgoing_id=0, outgoing_window=9)
-        heard += [each for each in wire.say(flow) if isinstance(each.performative, Transfer)]
-        assert len(heard) - taken <= window
-        taken = len(heard)
-    *parts, last = heard
+        replies += [each for each in wire.exchange(flow) if isinstance(each.performative, Transfer)]
+        assert len(replies) - taken <= window
+        taken = len(replies)
+    *parts, last = replies
     assert body_of(b"".join(each.payload for each in parts)) == body
     assert bodies([last]) == ["next"]
 
 
-# ---- ends in odd orders
+# ---- ends in unusual orders
 
-ODD_ORDERS: list[list[Composite]] = [
+UNUSUAL_ORDERS: list[list[Composite]] = [
     [SENDER, RECEIVER, schema.Detach(0), schema.Detach(1, True)],
     [RECEIVER, schema.Detach(1), schema.End()],
     [SENDER, RECEIVER, schema.End(), BEGIN, SENDER, RECEIVER, schema.End()],
@@ -301,15 +301,15 @@ ODD_ORDERS: list[list[Composite]] = [
 ]
 
 
-@pytest.mark.parametrize("order", ODD_ORDERS)
+@pytest.mark.parametrize("order", UNUSUAL_ORDERS)
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_no_consumer_is_left_behind(
-    come: Make, harness: Harness, writer: Client, order: list[Composite], is_lost: bool
+def test_no_consumer_outlives_its_link(
+    connect: Make, harness: Harness, writer: Client, order: list[Composite], is_lost: bool
 ) -> None:
     """ARTEMIS-4476, -5800, -2597, AMQ-5484, AMQ-5431: ghost consumers, and links and sessions that leaked."""
     writer.store("one", body_kind=BodyKind.TEXT)
-    wire = come()
-    wire.arrive(said(*order))
+    wire = connect()
+    wire.arrive(encoded(*order))
     if is_lost:
         harness.turn(2)
         wire.vanish()
@@ -320,12 +320,12 @@ def test_no_consumer_is_left_behind(
     assert wire.holder.bytes == 0
 
 
-def test_nothing_is_said_on_a_session_that_ended(come: Make, writer: Client) -> None:
-    """AMQPNetLite #159: a detach came after the end, and after the close."""
+def test_nothing_is_sent_on_a_session_that_has_ended(connect: Make, writer: Client) -> None:
+    """AMQPNetLite #159: a detach was sent after the end, and after the close."""
     writer.store(*range(5), body_kind=BodyKind.TEXT)
-    wire = come()
+    wire = connect()
     wire.sender()
     wire.receiver(credit=1)
-    wire.receive(said(schema.Detach(0, True), schema.End(), schema.Close()))
+    wire.receive(encoded(schema.Detach(0, True), schema.End(), schema.Close()))
     assert names(wire) == ["Detach", "End", "Close"]
-    assert wire.said() == b""
+    assert wire.output() == b""

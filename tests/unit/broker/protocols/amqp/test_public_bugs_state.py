@@ -1,4 +1,4 @@
-"""Transactions and subscriptions: bugs that users reported of other brokers. Sources are in the docstrings."""
+"""Transactions and subscriptions: bugs that users reported for other brokers. Sources are in the docstrings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPIC = {"capabilities": ("topic",)}
 
 @pytest.fixture
 def wire(harness: Harness) -> Controller:
-    """A client with a control link, and a link that sends."""
+    """Return a client with a control link and a sender."""
     wire = Controller(harness)
     wire.connect()
     wire.begin()
@@ -57,7 +57,7 @@ def test_a_control_link_never_runs_out_of_credit(wire: Controller) -> None:
         assert wire.discharge(id, fail=number % 2 == 0) == Accepted()
 
 
-def test_a_message_that_was_refused_is_not_committed_silently(wire: Controller, harness: Harness) -> None:
+def test_a_refused_message_fails_its_transaction(wire: Controller, harness: Harness) -> None:
     """ARTEMIS-5106: a send of a transaction failed, its client did not wait, and the commit succeeded without it."""
     id = wire.declare()
     wire.send_in(id, header(durable=True) + value("one"))
@@ -67,7 +67,7 @@ def test_a_message_that_was_refused_is_not_committed_silently(wire: Controller, 
     assert harness.consumer("s", ORDERS, AckMode.AUTO).turn().bodies == []
 
 
-def test_what_is_accepted_in_a_transaction_leaves_its_queue(wire: Controller, harness: Harness) -> None:
+def test_messages_accepted_in_a_transaction_leave_their_queue(wire: Controller, harness: Harness) -> None:
     """ARTEMIS-655: messages that were accepted in a transaction stayed in the queue."""
     harness.client().store(*range(4), body_kind=BodyKind.TEXT)
     wire.receiver(credit=3)
@@ -80,8 +80,8 @@ def test_what_is_accepted_in_a_transaction_leaves_its_queue(wire: Controller, ha
     assert harness.consumer("s", ORDERS, AckMode.AUTO).turn().bodies == ["1", "3"]
 
 
-def test_after_a_rollback_messages_come_before_newer_ones(wire: Controller, harness: Harness) -> None:
-    """ARTEMIS-2458, -2750: after a rollback messages came out of order, and behind newer ones."""
+def test_rolled_back_messages_precede_newer_ones(wire: Controller, harness: Harness) -> None:
+    """ARTEMIS-2458, -2750: after a rollback, messages were delivered out of order, and after newer ones."""
     harness.client().store(*range(3), body_kind=BodyKind.TEXT)
     wire.receiver(credit=3)
     id = wire.declare()
@@ -89,10 +89,10 @@ def test_after_a_rollback_messages_come_before_newer_ones(wire: Controller, harn
         wire.retire(id, number, Accepted())
     harness.client().store("new", body_kind=BodyKind.TEXT)
     wire.roll_back(id)
-    assert bodies(wire.say(credit(9, 3))) == ["0", "1", "2", "new"]
+    assert bodies(wire.exchange(credit(9, 3))) == ["0", "1", "2", "new"]
 
 
-def test_an_unknown_transaction_is_named_and_the_connection_stays(wire: Controller) -> None:
+def test_an_unknown_transaction_does_not_end_the_connection(wire: Controller) -> None:
     """ActiveMQ answers an unknown transaction with a NullPointerException, and ends the connection."""
     (answer,) = wire.send_in(b"unknown", value("x"))
     assert answer.state.error.condition == UNKNOWN_TRANSACTION
@@ -105,68 +105,68 @@ def test_an_unknown_transaction_is_named_and_the_connection_stays(wire: Controll
 
 @pytest.mark.parametrize(("first", "then"), [("prices", "topic://prices"), ("topic://prices", "prices")])
 def test_a_durable_subscription_is_the_same_with_and_without_a_scheme(
-    come: Make, harness: Harness, first: str, then: str
+    connect: Make, harness: Harness, first: str, then: str
 ) -> None:
     """ARTEMIS-3357: a new attach compared the addresses with and without prefix, and deleted the subscription."""
-    wire = come()
+    wire = connect()
     subscribed(wire, first, **TOPIC)
-    wire.say(Detach(1, False))
+    wire.exchange(Detach(1, False))
     published(harness, "a", "b")
-    wire = come()
+    wire = connect()
     subscribed(wire, then, **TOPIC)
-    assert bodies(wire.say(credit(9))) == ["a", "b"]
+    assert bodies(wire.exchange(credit(9))) == ["a", "b"]
 
 
-def test_an_unsubscription_that_is_refused_is_an_error(come: Make, harness: Harness) -> None:
-    """ARTEMIS-6184: a subscription could not be deleted, and its client had a detach without an error."""
-    wire, other = come(), come()
+def test_a_refused_unsubscription_is_reported(connect: Make, harness: Harness) -> None:
+    """ARTEMIS-6184: a subscription could not be deleted, and the client got a detach without an error."""
+    wire, other = connect(), connect()
     subscribed(wire, "topic://prices")
-    other.say(schema.Attach(name="sub", handle=8, role=True, target=schema.Target()))
-    (detach,) = other.say(Detach(8, True))
+    other.exchange(schema.Attach(name="sub", handle=8, role=True, target=schema.Target()))
+    (detach,) = other.exchange(Detach(8, True))
     assert isinstance(detach.performative, Detach)
     assert detach.performative.error is not None
     published(harness, "a")
-    assert bodies(wire.say(credit(9))) == ["a"]
+    assert bodies(wire.exchange(credit(9))) == ["a"]
 
 
-def test_the_close_of_a_durable_subscription_deletes_no_queue(come: Make, harness: Harness) -> None:
+def test_the_close_of_a_durable_subscription_deletes_no_queue(connect: Make, harness: Harness) -> None:
     """ARTEMIS-3374: a durable subscriber deleted a queue of the administrator by closing its link."""
     harness.client().store("kept", body_kind=BodyKind.TEXT)
-    wire = come()
+    wire = connect()
     subscribed(wire, "orders")
-    wire.say(Detach(1, True))
+    wire.exchange(Detach(1, True))
     assert harness.consumer("s", ORDERS, AckMode.AUTO).turn().bodies == ["kept"]
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
 @pytest.mark.parametrize("capabilities", [(), ("shared",), ("shared", "global")])
 def test_a_subscription_that_is_not_durable_ends_with_its_link(
-    come: Make, harness: Harness, is_closed: bool, capabilities: tuple[str, ...]
+    connect: Make, harness: Harness, is_closed: bool, capabilities: tuple[str, ...]
 ) -> None:
     """ARTEMIS-1034: subscriptions that were not durable outlived their links, and collected messages."""
-    wire = come()
+    wire = connect()
     wire.receiver("topic://prices", name="sub", capabilities=("topic", *capabilities))
-    wire.say(Detach(1, is_closed))
+    wire.exchange(Detach(1, is_closed))
     published(harness, "a", "b")
     assert harness.stored() == 0
     wire.receiver("topic://prices", name="sub", capabilities=("topic", *capabilities))
-    assert bodies(wire.say(credit(9))) == []
+    assert bodies(wire.exchange(credit(9))) == []
 
 
-def test_a_global_subscription_ends_when_it_is_unsubscribed(come: Make, harness: Harness) -> None:
+def test_a_global_subscription_ends_when_it_is_unsubscribed(connect: Make, harness: Harness) -> None:
     """ARTEMIS-2973: a shared subscription without a client id was not deleted. ARTEMIS-1205: names of shared
-    subscriptions clashed."""
-    wire = come()
+    subscriptions conflicted."""
+    wire = connect()
     shared = ("topic", "shared", "global")
     for handle, name in ((1, "sub|global"), (2, "other|global")):
         wire.receiver("topic://prices", name=name, handle=handle, durable=2, capabilities=shared)
-        wire.say(Detach(handle, False))
+        wire.exchange(Detach(handle, False))
     published(harness, "a")
     assert harness.stored() == 2
     look_up = schema.Attach(
         name="sub|global", handle=8, role=True, target=schema.Target(), desired_capabilities=("shared", "global")
     )
-    wire.say(look_up, Detach(8, True))
+    wire.exchange(look_up, Detach(8, True))
     assert harness.stored() == 1
     wire.receiver("topic://prices", name="other|global", durable=2, capabilities=shared)
-    assert bodies(wire.say(credit(9))) == ["a"]
+    assert bodies(wire.exchange(credit(9))) == ["a"]

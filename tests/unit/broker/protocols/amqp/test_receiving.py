@@ -1,4 +1,4 @@
-"""Links of AMQP clients that receive: credit, drain, windows, and the outcomes that clients give."""
+"""AMQP receivers: credit, drain, windows and outcomes."""
 
 # proves: amqp-no-outcome-is-no-acknowledgement
 
@@ -39,54 +39,54 @@ def writer(harness: Harness) -> Client:
 
 
 @pytest.fixture
-def five(writer: Client) -> None:
+def five_messages(writer: Client) -> None:
     """5 messages in the queue."""
     writer.store(*range(5), body_kind=BodyKind.TEXT)
 
 
 def received(answers: list[Any]) -> list[int]:
-    """The delivery ids in these answers."""
+    """Return the delivery ids in these answers."""
     return [each.delivery_id for each in answers if isinstance(each, Transfer)]
 
 
-def left(harness: Harness) -> list[tuple[str, int]]:
+def remaining(harness: Harness) -> list[tuple[str, int]]:
     """Return the messages that another consumer receives, each with its number of redeliveries."""
     reader = harness.client().subscribe("all", ORDERS, AckMode.CLIENT).turn()
     return [(each.body, each.redeliveries) for each in reader.session.delivered]
 
 
-def test_a_receiver_gets_nothing_before_its_first_flow(come: Make, five: None) -> None:
-    wire = come()
+def test_a_receiver_gets_nothing_before_its_first_flow(connect: Make, five_messages: None) -> None:
+    wire = connect()
     (attach,) = wire.receiver()
     assert (attach.role, attach.initial_delivery_count, attach.source.address) == (False, 0, "orders")
     assert received(wire.flow(1, 2)) == [0, 1]
     assert not wire.flow(1, 0)
 
 
-def test_credit_is_what_was_sent_and_not_what_is_unsettled(come: Make, five: None) -> None:
-    wire = come()
+def test_credit_limits_sent_and_not_unsettled_deliveries(connect: Make, five_messages: None) -> None:
+    wire = connect()
     wire.receiver(credit=2)
     assert not wire.dispose(0, Accepted(), last=1)
     assert received(wire.flow(1, 2, delivery_count=2, next_incoming_id=2)) == [2, 3]
-    # The client did not count the last two yet: of its credit of 3 one is left.
+    # The client has not counted the last two yet: 1 of its credit of 3 is left.
     assert received(wire.flow(1, 3, delivery_count=2, next_incoming_id=2)) == [4]
 
 
-def test_a_delivery_has_its_tag_and_its_count(come: Make, five: None) -> None:
-    wire = come()
+def test_each_delivery_has_another_tag(connect: Make, five_messages: None) -> None:
+    wire = connect()
     (_, first, second) = wire.receiver(credit=2)
     assert (first.handle, first.delivery_id, first.settled, first.more) == (1, 0, False, False)
     assert first.delivery_tag != second.delivery_tag
 
 
-def test_all_may_be_pipelined(come: Make, five: None) -> None:
-    wire = come()
+def test_a_receiver_can_pipeline_its_frames(connect: Make, five_messages: None) -> None:
+    wire = connect()
     attach = schema.Attach(
         name="r", handle=1, role=True, source=schema.Source(address="orders"), target=schema.Target()
     )
     flow = Flow(incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=2)
-    heard = wire.say(attach, flow, schema.Detach(1, True))
-    assert [type(each.performative).__name__ for each in heard if not isinstance(each.performative, Transfer)] == [
+    replies = wire.exchange(attach, flow, schema.Detach(1, True))
+    assert [type(each.performative).__name__ for each in replies if not isinstance(each.performative, Transfer)] == [
         "Attach",
         "Detach",
     ]
@@ -96,8 +96,8 @@ def test_all_may_be_pipelined(come: Make, five: None) -> None:
 # ---- drain and echo
 
 
-def test_a_drain_is_answered_behind_the_messages(come: Make, five: None) -> None:
-    wire = come()
+def test_a_drain_is_answered_after_the_messages(connect: Make, five_messages: None) -> None:
+    wire = connect()
     wire.receiver()
     *transfers, flow = wire.flow(1, 9, drain=True)
     assert len(transfers) == 5
@@ -106,31 +106,31 @@ def test_a_drain_is_answered_behind_the_messages(come: Make, five: None) -> None
     assert (again.drain, again.link_credit, again.delivery_count) == (True, 0, 9)
 
 
-def test_a_drain_of_exactly_what_is_there_is_answered(come: Make, five: None) -> None:
-    wire = come()
+def test_a_drain_with_credit_for_exactly_all_messages_is_answered(connect: Make, five_messages: None) -> None:
+    wire = connect()
     wire.receiver()
     *transfers, flow = wire.flow(1, 5, drain=True)
     assert (len(transfers), flow.drain, flow.delivery_count) == (5, True, 5)
 
 
-def test_a_drain_with_credit_0_is_answered(come: Make, five: None) -> None:
-    wire = come()
+def test_a_drain_with_credit_0_is_answered(connect: Make, five_messages: None) -> None:
+    wire = connect()
     wire.receiver()
     (flow,) = wire.flow(1, 0, drain=True)
     assert (flow.drain, flow.link_credit, flow.delivery_count) == (True, 0, 0)
 
 
-def test_after_a_drain_credit_begins_anew(come: Make, five: None, writer: Client) -> None:
-    wire = come()
+def test_a_drain_uses_up_the_credit(connect: Make, five_messages: None, writer: Client) -> None:
+    wire = connect()
     wire.receiver()
     wire.flow(1, 10, drain=True)
     writer.store("late", body_kind=BodyKind.TEXT)
-    assert not wire.heard()
+    assert not wire.replies()
     assert received(wire.flow(1, 1, delivery_count=10, next_incoming_id=5)) == [5]
 
 
-def test_an_echo_is_answered(come: Make, five: None) -> None:
-    wire = come()
+def test_an_echo_is_answered(connect: Make, five_messages: None) -> None:
+    wire = connect()
     wire.receiver(credit=1)
     (flow,) = wire.flow(None, None, next_incoming_id=1, echo=True)
     assert (flow.handle, flow.next_outgoing_id, flow.incoming_window) == (None, 1, (1 << 31) - 1)
@@ -142,20 +142,20 @@ def test_an_echo_is_answered(come: Make, five: None) -> None:
 
 
 @pytest.mark.parametrize("credit", [0, 3, UINT_MAX])
-def test_a_client_that_counts_more_deliveries_than_there_were_has_the_credit_that_it_names(
-    come: Make, five: None, credit: int
+def test_a_delivery_count_above_that_of_the_broker_does_not_raise_the_credit(
+    connect: Make, five_messages: None, credit: int
 ) -> None:
-    wire = come()
+    wire = connect()
     wire.receiver()
     assert len(received(wire.flow(1, credit, delivery_count=UINT_MAX // 4, echo=True))) == min(credit, 5)
     assert not wire.is_closed
 
 
-def test_an_echo_is_answered_behind_the_attach(come: Make) -> None:
-    wire = come()
+def test_an_echo_is_answered_after_the_attach(connect: Make) -> None:
+    wire = connect()
     attach = schema.Attach(name="r", handle=1, role=True, source=schema.Source(address="q"), target=schema.Target())
     flow = Flow(incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=2, echo=True)
-    answers = [each.performative for each in wire.say(attach, flow)]
+    answers = [each.performative for each in wire.exchange(attach, flow)]
     assert [type(each).__name__ for each in answers] == ["Attach", "Flow"]
     assert answers[1].link_credit == 2  # type: ignore[union-attr]
 
@@ -163,8 +163,8 @@ def test_an_echo_is_answered_behind_the_attach(come: Make) -> None:
 # ---- windows and frames
 
 
-def test_deliveries_wait_for_the_window_in_their_order(come: Make, five: None) -> None:
-    wire = come(window=2)
+def test_deliveries_wait_for_the_window_in_order(connect: Make, five_messages: None) -> None:
+    wire = connect(window=2)
     wire.receiver(credit=None)
     assert received(wire.flow(1, 5, window=2)) == [0, 1]
     assert received(wire.flow(None, None, window=1, next_incoming_id=2)) == [2]
@@ -172,16 +172,16 @@ def test_deliveries_wait_for_the_window_in_their_order(come: Make, five: None) -
     assert received(wire.flow(None, None, window=9, next_incoming_id=3)) == [3, 4]
 
 
-def test_a_drain_is_answered_when_the_window_lets_the_messages_out(come: Make, five: None) -> None:
-    wire = come(window=0)
+def test_a_drain_is_answered_after_the_deliveries_that_wait_for_the_window(connect: Make, five_messages: None) -> None:
+    wire = connect(window=0)
     wire.receiver()
     assert not wire.flow(1, 5, window=0, drain=True)
     *transfers, flow = wire.flow(None, None, window=9)
     assert (received(transfers), flow.drain, flow.delivery_count) == ([0, 1, 2, 3, 4], True, 5)
 
 
-def test_a_drain_with_credit_left_waits_for_the_window_too(come: Make, five: None) -> None:
-    wire = come(window=0)
+def test_a_drain_with_remaining_credit_waits_for_the_window(connect: Make, five_messages: None) -> None:
+    wire = connect(window=0)
     wire.receiver()
     assert not wire.flow(1, 9, window=0, drain=True)
     assert received(wire.flow(None, None, window=4)) == [0, 1, 2, 3]
@@ -189,31 +189,33 @@ def test_a_drain_with_credit_left_waits_for_the_window_too(come: Make, five: Non
     assert (last.delivery_id, flow.drain, flow.link_credit, flow.delivery_count) == (4, True, 0, 9)
 
 
-def test_a_link_that_goes_takes_what_waits_with_it(come: Make, five: None, harness: Harness) -> None:
-    wire = come(window=1)
+def test_waiting_deliveries_of_a_detached_link_return_to_the_queue(
+    connect: Make, five_messages: None, harness: Harness
+) -> None:
+    wire = connect(window=1)
     wire.receiver()
     wire.flow(1, 5, window=1)
-    (detach,) = wire.say(schema.Detach(1, True))
+    (detach,) = wire.exchange(schema.Detach(1, True))
     assert detach.performative == schema.Detach(1, True)
     assert not wire.flow(None, None, window=9, next_incoming_id=1)
-    assert [each for each, _ in left(harness)] == ["0", "1", "2", "3", "4"]
+    assert [each for each, _ in remaining(harness)] == ["0", "1", "2", "3", "4"]
 
 
-def test_frames_are_as_long_as_the_client_takes_them(make: Make, writer: Client) -> None:
+def test_frames_respect_the_max_frame_size_of_the_client(make: Make, writer: Client) -> None:
     wire = make()
     wire.connect(max_frame_size=512)
     wire.begin()
     writer.store("x" * 2_000, body_kind=BodyKind.TEXT)
     wire.receiver()
     flow = Flow(incoming_window=99, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=1)
-    heard = wire.say(flow)
-    assert len(heard) > 4
-    assert [each.performative.more for each in heard] == [True] * (len(heard) - 1) + [False]  # type: ignore[union-attr]
-    assert heard[1].performative.delivery_id is None  # type: ignore[union-attr]
-    assert body_of(b"".join(each.payload for each in heard)) == "x" * 2_000
+    replies = wire.exchange(flow)
+    assert len(replies) > 4
+    assert [each.performative.more for each in replies] == [True] * (len(replies) - 1) + [False]  # type: ignore[union-attr]
+    assert replies[1].performative.delivery_id is None  # type: ignore[union-attr]
+    assert body_of(b"".join(each.payload for each in replies)) == "x" * 2_000
 
 
-def test_frames_of_a_long_message_are_made_in_several_turns(make: Make, writer: Client) -> None:
+def test_frames_of_a_long_message_are_written_in_several_turns(make: Make, writer: Client) -> None:
     wire = make()
     wire.connect(max_frame_size=512)
     wire.begin()
@@ -234,9 +236,9 @@ def test_frames_of_a_long_message_are_made_in_several_turns(make: Make, writer: 
     wire.begin()
     wire.receiver()
     flow = Flow(incoming_window=9_999, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=1)
-    heard = wire.say(flow)
-    assert len(heard) > SENT_FRAMES_MAX
-    assert body_of(b"".join(each.payload for each in heard)) == body
+    replies = wire.exchange(flow)
+    assert len(replies) > SENT_FRAMES_MAX
+    assert body_of(b"".join(each.payload for each in replies)) == body
 
 
 def test_the_window_counts_frames(make: Make, writer: Client) -> None:
@@ -249,7 +251,7 @@ def test_the_window_counts_frames(make: Make, writer: Client) -> None:
     assert len(wire.flow(None, None, window=100, next_incoming_id=2)) > 2
 
 
-def test_a_delivery_that_the_client_counts_at_its_first_frame_is_no_delivery_more(make: Make, writer: Client) -> None:
+def test_a_client_can_count_a_delivery_at_its_first_frame(make: Make, writer: Client) -> None:
     wire = make()
     wire.connect(max_frame_size=512)
     wire.begin(window=1)
@@ -263,15 +265,15 @@ def test_a_delivery_that_the_client_counts_at_its_first_frame_is_no_delivery_mor
 # ---- outcomes
 
 
-def test_accepted_messages_are_gone(come: Make, five: None, harness: Harness) -> None:
-    wire = come()
+def test_accepted_messages_are_removed(connect: Make, five_messages: None, harness: Harness) -> None:
+    wire = connect()
     wire.receiver(credit=5)
     assert not wire.dispose(0, Accepted(), last=1)
     (answer,) = wire.dispose(3, Accepted(), settled=False)
     assert (answer.role, answer.first, answer.settled, answer.state) == (False, 3, True, Accepted())
     assert not wire.dispose(3, Accepted(), settled=True)
     wire.vanish()
-    assert [body for body, _ in left(harness)] == ["2", "4"]
+    assert [body for body, _ in remaining(harness)] == ["2", "4"]
 
 
 @pytest.mark.parametrize(
@@ -284,32 +286,36 @@ def test_accepted_messages_are_gone(come: Make, five: None, harness: Harness) ->
         (schema.Received(0, 0), 0),
     ],
 )
-def test_messages_that_come_back(come: Make, five: None, harness: Harness, state: Any, count: int) -> None:
-    wire = come()
+def test_messages_with_other_outcomes_are_redelivered(
+    connect: Make, five_messages: None, harness: Harness, state: Any, count: int
+) -> None:
+    wire = connect()
     wire.receiver(credit=2)
     wire.dispose(0, state)
-    wire.say(schema.Detach(1, True))
-    assert left(harness)[0] == ("0", count)
+    wire.exchange(schema.Detach(1, True))
+    assert remaining(harness)[0] == ("0", count)
 
 
 @pytest.mark.parametrize(
     "state", [Rejected(), Rejected(schema.Error("app:bad", "why")), Modified(undeliverable_here=True)]
 )
-def test_rejected_messages_are_dead_letters(come: Make, five: None, harness: Harness, state: Any) -> None:
-    wire = come()
+def test_rejected_messages_become_dead_letters(
+    connect: Make, five_messages: None, harness: Harness, state: Any
+) -> None:
+    wire = connect()
     wire.receiver(credit=1)
     (answer,) = wire.dispose(0, state, settled=False)
     assert answer.settled
     assert harness.client().subscribe("d", DLQ, AckMode.CLIENT).turn().bodies == ["0"]
-    assert [body for body, _ in left(harness)] == ["1", "2", "3", "4"]
+    assert [body for body, _ in remaining(harness)] == ["1", "2", "3", "4"]
 
 
-def test_the_default_outcome_counts_without_another(come: Make, five: None, harness: Harness) -> None:
-    wire = come()
+def test_the_default_outcome_applies_without_another_one(connect: Make, five_messages: None, harness: Harness) -> None:
+    wire = connect()
     wire.receiver(credit=1, default_outcome=Modified(delivery_failed=True))
     wire.dispose(0, None)
     wire.vanish()
-    assert left(harness)[0] == ("0", 1)
+    assert remaining(harness)[0] == ("0", 1)
 
 
 @pytest.mark.parametrize(
@@ -322,14 +328,16 @@ def test_the_default_outcome_counts_without_another(come: Make, five: None, harn
         (schema.Received(0, 0), None),
     ],
 )
-def test_a_default_outcome_is_kept_without_what_it_carries(come: Make, five: None, given: Any, kept: Any) -> None:
-    wire = come()
+def test_a_default_outcome_is_kept_without_annotations_and_error(
+    connect: Make, five_messages: None, given: Any, kept: Any
+) -> None:
+    wire = connect()
     (attach,) = wire.receiver(default_outcome=given)
     assert attach.source.default_outcome == kept
 
 
-def test_the_default_outcome_rejected_makes_dead_letters(come: Make, five: None, harness: Harness) -> None:
-    wire = come()
+def test_the_default_outcome_rejected_makes_dead_letters(connect: Make, five_messages: None, harness: Harness) -> None:
+    wire = connect()
     wire.receiver(credit=1, default_outcome=Rejected(schema.Error("app:bad", "why")))
     wire.dispose(0, None)
     (letter,) = harness.client().subscribe("d", DLQ, AckMode.CLIENT).turn().session.delivered
@@ -338,34 +346,34 @@ def test_the_default_outcome_rejected_makes_dead_letters(come: Make, five: None,
 
 
 @pytest.mark.parametrize("state", [Accepted(), Rejected(), Released()])
-def test_outcomes_are_settled_before_the_end(come: Make, writer: Client, state: Any) -> None:
+def test_outcomes_are_settled_before_the_end(connect: Make, writer: Client, state: Any) -> None:
     writer.store("a", "b", body_kind=BodyKind.TEXT, persistent=True)
-    wire = come()
+    wire = connect()
     wire.receiver(credit=2)
     disposition = schema.Disposition(role=True, first=0, last=1, settled=False, state=state)
-    heard = wire.say(disposition, schema.Detach(1, True), schema.End())
-    assert sorted(type(each.performative).__name__ for each in heard) == ["Detach", "Disposition", "End"]
-    assert heard[-1].performative == schema.End()
+    replies = wire.exchange(disposition, schema.Detach(1, True), schema.End())
+    assert sorted(type(each.performative).__name__ for each in replies) == ["Detach", "Disposition", "End"]
+    assert replies[-1].performative == schema.End()
 
 
-def test_outcomes_of_several_links_in_one_disposition(come: Make, five: None, harness: Harness) -> None:
-    wire = come()
+def test_one_disposition_can_cover_several_links(connect: Make, five_messages: None, harness: Harness) -> None:
+    wire = connect()
     wire.receiver(credit=1)
     wire.receiver(handle=2, credit=1)
     wire.flow(1, 1, delivery_count=1, next_incoming_id=2)
     answers = wire.dispose(0, Accepted(), last=UINT_MAX // 4, settled=False)
     assert sorted(id for each in answers for id in range(each.first, each.last + 1)) == [0, 1, 2]
     wire.vanish()
-    assert [body for body, _ in left(harness)] == ["3", "4"]
+    assert [body for body, _ in remaining(harness)] == ["3", "4"]
 
 
 @pytest.mark.parametrize("is_settled", [False, True])
 def test_a_range_with_many_gaps_takes_several_turns(
-    come: Make, writer: Client, harness: Harness, is_settled: bool
+    connect: Make, writer: Client, harness: Harness, is_settled: bool
 ) -> None:
     count = 10 * COMMANDS_MAX
     writer.store(*range(count), body_kind=BodyKind.TEXT)
-    wire = come()
+    wire = connect()
     wire.receiver(credit=count)
     for id in range(1, count, 2):
         wire.dispose(id, Accepted())
@@ -380,77 +388,79 @@ def test_a_range_with_many_gaps_takes_several_turns(
     assert [type(each) for each in commands] == [Ack] * (count // 2) + [Unsubscribe]
     for command in commands:
         wire.engine.handle(wire, command)
-    heard = [each.performative for each in wire.heard()]
-    settled = [each.first for each in heard if isinstance(each, schema.Disposition)]
+    replies = [each.performative for each in wire.replies()]
+    settled = [each.first for each in replies if isinstance(each, schema.Disposition)]
     assert settled == ([] if is_settled else list(range(0, count, 2)))
-    assert schema.Detach(1, True) in heard
-    assert not left(harness)
+    assert schema.Detach(1, True) in replies
+    assert not remaining(harness)
 
 
-def test_strange_dispositions_change_nothing(come: Make, five: None) -> None:
-    wire = come()
+def test_dispositions_without_an_outcome_or_a_delivery_are_ignored(connect: Make, five_messages: None) -> None:
+    wire = connect()
     wire.receiver(credit=2)
     assert not wire.dispose(7, Accepted())
     assert not wire.dispose(9, Accepted(), last=3)
     assert not wire.dispose(0, schema.Received(0, 0), last=1, settled=False)
     assert not wire.dispose(0, None, last=1, settled=False)
-    assert not wire.say(schema.Disposition(role=False, first=0, settled=True))
+    assert not wire.exchange(schema.Disposition(role=False, first=0, settled=True))
     assert not wire.is_closed
 
 
-def test_messages_that_the_client_did_not_settle_come_back(come: Make, five: None, harness: Harness) -> None:
-    wire = come()
+def test_unsettled_messages_return_to_the_queue(connect: Make, five_messages: None, harness: Harness) -> None:
+    wire = connect()
     wire.receiver(credit=4)
     wire.dispose(1, Accepted())
-    wire.say(schema.End())
-    # 0 was before the last that it settled, so its application saw it.
-    assert left(harness) == [("0", 1), ("2", 0), ("3", 0), ("4", 0)]
+    wire.exchange(schema.End())
+    # The client has settled a delivery after 0, so its application has seen 0.
+    assert remaining(harness) == [("0", 1), ("2", 0), ("3", 0), ("4", 0)]
 
 
-def test_presettled_deliveries_are_gone_when_they_are_written(come: Make, five: None, harness: Harness) -> None:
-    wire = come()
+def test_presettled_deliveries_are_removed_when_they_are_written(
+    connect: Make, five_messages: None, harness: Harness
+) -> None:
+    wire = connect()
     (_, *transfers) = wire.receiver(credit=3, mode=1)
     assert [each.settled for each in transfers] == [True] * 3
     wire.vanish()
-    assert [body for body, _ in left(harness)] == ["3", "4"]
+    assert [body for body, _ in remaining(harness)] == ["3", "4"]
 
 
 @pytest.mark.parametrize("end", [schema.Detach(1, True), schema.End(), schema.Close()])
-def test_presettled_deliveries_are_gone_whatever_ends(
-    come: Make, writer: Client, harness: Harness, end: Composite
+def test_presettled_deliveries_stay_removed_after_any_end(
+    connect: Make, writer: Client, harness: Harness, end: Composite
 ) -> None:
     writer.store(*range(60), body_kind=BodyKind.TEXT)
-    wire = come()
+    wire = connect()
     wire.receiver(mode=1)
     flow = Flow(incoming_window=99, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=50)
-    assert len(wire.say(flow)) == 50
-    wire.say(end)
-    assert [body for body, _ in left(harness)] == [str(each) for each in range(50, 60)]
+    assert len(wire.exchange(flow)) == 50
+    wire.exchange(end)
+    assert [body for body, _ in remaining(harness)] == [str(each) for each in range(50, 60)]
 
 
 @pytest.mark.parametrize("end", [schema.Detach(1, True), schema.End(), schema.Close(), None])
-def test_presettled_deliveries_that_wait_for_the_window_come_back(
-    come: Make, five: None, harness: Harness, end: Composite | None
+def test_presettled_deliveries_that_wait_for_the_window_return_to_the_queue(
+    connect: Make, five_messages: None, harness: Harness, end: Composite | None
 ) -> None:
-    wire = come(window=2)
+    wire = connect(window=2)
     wire.receiver(mode=1)
     assert received(wire.flow(1, 5, window=2)) == [0, 1]
     if end is None:
         wire.vanish()
     else:
-        wire.say(end)
-    assert [body for body, _ in left(harness)] == ["2", "3", "4"]
+        wire.exchange(end)
+    assert [body for body, _ in remaining(harness)] == ["2", "3", "4"]
 
 
-def test_presettled_deliveries_are_settled_when_the_window_lets_them_out(
-    come: Make, five: None, harness: Harness
+def test_presettled_deliveries_are_settled_after_the_window_opens(
+    connect: Make, five_messages: None, harness: Harness
 ) -> None:
-    wire = come(window=2)
+    wire = connect(window=2)
     wire.receiver(mode=1)
     wire.flow(1, 5, window=2)
     assert received(wire.flow(None, None, window=2, next_incoming_id=2)) == [2, 3]
     wire.vanish()
-    assert [body for body, _ in left(harness)] == ["4"]
+    assert [body for body, _ in remaining(harness)] == ["4"]
 
 
 def test_a_presettled_delivery_is_settled_by_its_last_frame(make: Make, writer: Client, harness: Harness) -> None:
@@ -460,12 +470,12 @@ def test_a_presettled_delivery_is_settled_by_its_last_frame(make: Make, writer: 
     writer.store("x" * 2_000, body_kind=BodyKind.TEXT)
     wire.receiver(mode=1)
     assert len(wire.flow(1, 1, window=2)) == 2
-    wire.say(schema.Detach(1, True))
-    assert [body for body, _ in left(harness)] == ["x" * 2_000]
+    wire.exchange(schema.Detach(1, True))
+    assert [body for body, _ in remaining(harness)] == ["x" * 2_000]
 
 
-def test_presettled_deliveries_that_wait_are_bounded(come: Make, five: None, harness: Harness) -> None:
-    wire = come(window=0, limits=AmqpLimits("broker", unsettled_max=2))
+def test_presettled_deliveries_that_wait_are_limited(connect: Make, five_messages: None, harness: Harness) -> None:
+    wire = connect(window=0, limits=AmqpLimits("broker", unsettled_max=2))
     wire.receiver(mode=1)
     assert not wire.flow(1, 5, window=0)
     other = harness.client().subscribe("all", ORDERS, AckMode.CLIENT, prefetch=1).turn()
@@ -475,9 +485,9 @@ def test_presettled_deliveries_that_wait_are_bounded(come: Make, five: None, har
 
 @pytest.mark.parametrize("mode", [1, 2])
 @pytest.mark.parametrize("drain", [False, True])
-def test_much_credit_is_used_in_steps(come: Make, writer: Client, mode: int, drain: bool) -> None:
+def test_a_large_credit_is_granted_in_parts(connect: Make, writer: Client, mode: int, drain: bool) -> None:
     writer.store(*range(300), body_kind=BodyKind.TEXT)
-    wire = come()
+    wire = connect()
     wire.receiver(mode=mode)
     answers = wire.flow(1, 400, drain=drain)
     assert received(answers) == list(range(300))
@@ -485,19 +495,19 @@ def test_much_credit_is_used_in_steps(come: Make, writer: Client, mode: int, dra
         assert (answers[-1].drain, answers[-1].delivery_count) == (True, 400)
     else:
         writer.store(*range(200), body_kind=BodyKind.TEXT)
-        assert len(wire.heard()) == 100
+        assert len(wire.replies()) == 100
 
 
-def test_unsettled_deliveries_are_bounded(come: Make, five: None) -> None:
-    wire = come(limits=AmqpLimits("broker", unsettled_max=2))
+def test_unsettled_deliveries_are_limited(connect: Make, five_messages: None) -> None:
+    wire = connect(limits=AmqpLimits("broker", unsettled_max=2))
     assert received(wire.receiver(credit=1 << 31)) == [0, 1]
     assert not wire.flow(1, 1 << 31, delivery_count=2, next_incoming_id=2)
     assert received(wire.dispose(0, Accepted())) == [2]
     assert received(wire.dispose(1, Accepted(), last=2)) == [3, 4]
 
 
-def test_a_drain_at_the_limit_of_unsettled_deliveries_is_answered(come: Make, five: None) -> None:
-    wire = come(limits=AmqpLimits("broker", unsettled_max=2))
+def test_a_drain_at_the_limit_of_unsettled_deliveries_is_answered(connect: Make, five_messages: None) -> None:
+    wire = connect(limits=AmqpLimits("broker", unsettled_max=2))
     assert received(wire.receiver(credit=2)) == [0, 1]
     (flow,) = wire.flow(1, 9, delivery_count=2, next_incoming_id=2, drain=True)
     assert (flow.drain, flow.link_credit, flow.delivery_count) == (True, 0, 11)
@@ -505,8 +515,10 @@ def test_a_drain_at_the_limit_of_unsettled_deliveries_is_answered(come: Make, fi
     assert received(wire.flow(1, 9, delivery_count=11, next_incoming_id=2)) == [2, 3]
 
 
-def test_a_drain_that_takes_credit_back_is_answered_when_the_engine_knows(come: Make, harness: Harness) -> None:
-    wire = come()
+def test_a_drain_that_reduces_credit_is_answered_after_the_engine_has_the_grant(
+    connect: Make, harness: Harness
+) -> None:
+    wire = connect()
     wire.receiver(credit=5)
     flow = Flow(incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=0, drain=True)
     commands = wire.session.receive(frame_of(0, write_composite(flow)))
@@ -517,14 +529,14 @@ def test_a_drain_that_takes_credit_back_is_answered_when_the_engine_knows(come: 
     (answer,) = wire.all_of(Flow)
     assert (answer.drain, answer.link_credit, answer.delivery_count) == (True, 0, 1)
     harness.client().store("later", body_kind=BodyKind.TEXT)
-    assert not wire.heard()
+    assert not wire.replies()
 
 
 # ---- browsers
 
 
-def test_a_browser_takes_nothing(come: Make, five: None, writer: Client, harness: Harness) -> None:
-    wire = come()
+def test_a_browser_removes_no_messages(connect: Make, five_messages: None, writer: Client, harness: Harness) -> None:
+    wire = connect()
     (attach,) = wire.receiver(distribution_mode="copy")
     assert attach.source.distribution_mode == "copy"
     assert received(wire.flow(1, 2)) == [0, 1]
@@ -535,16 +547,16 @@ def test_a_browser_takes_nothing(come: Make, five: None, writer: Client, harness
     assert (received(transfers), flow.drain, flow.delivery_count) == ([2, 3, 4], True, 11)
     (flow,) = wire.flow(1, 5, delivery_count=11, next_incoming_id=5, drain=True)
     assert (flow.drain, flow.delivery_count) == (True, 16)
-    wire.say(schema.Detach(1, True))
-    assert left(harness) == [*((str(each), 0) for each in range(5)), ("later", 0)]
+    wire.exchange(schema.Detach(1, True))
+    assert remaining(harness) == [*((str(each), 0) for each in range(5)), ("later", 0)]
 
 
-def test_a_browser_of_a_topic_is_a_consumer(come: Make) -> None:
-    (attach,) = come().receiver("topic://prices", distribution_mode="copy")
+def test_a_browser_of_a_topic_is_a_consumer(connect: Make) -> None:
+    (attach,) = connect().receiver("topic://prices", distribution_mode="copy")
     assert attach.source.distribution_mode is None
 
 
-# ---- what is refused
+# ---- refusals
 
 
 @pytest.mark.parametrize(
@@ -559,16 +571,16 @@ def test_a_browser_of_a_topic_is_a_consumer(come: Make) -> None:
         ({"address": "orders", "filter": {Symbol("s"): Described(ULong(0x468C00000004), 7)}}, INVALID_FIELD),
     ],
 )
-def test_a_receiver_that_is_not_served_is_refused_by_name(come: Make, source: dict[str, Any], condition: str) -> None:
-    wire = come()
+def test_an_unsupported_receiver_is_refused(connect: Make, source: dict[str, Any], condition: str) -> None:
+    wire = connect()
     attach, detach = wire.receiver(**source)
     assert attach.source is None
     assert (detach.closed, detach.error.condition) == (True, condition)
 
 
 @pytest.mark.parametrize("role", [True, False])
-def test_a_link_name_is_bounded(come: Make, role: bool) -> None:
-    wire = come()
+def test_the_length_of_a_link_name_is_limited(connect: Make, role: bool) -> None:
+    wire = connect()
     for length in (termini.NAME_CHARACTERS_MAX, termini.NAME_CHARACTERS_MAX + 1):
         attach = schema.Attach(
             name="n" * length,
@@ -577,7 +589,9 @@ def test_a_link_name_is_bounded(come: Make, role: bool) -> None:
             source=schema.Source(address="q"),
             target=schema.Target(address="q"),
         )
-        detaches = [each.performative for each in wire.say(attach)[1:] if isinstance(each.performative, schema.Detach)]
+        detaches = [
+            each.performative for each in wire.exchange(attach)[1:] if isinstance(each.performative, schema.Detach)
+        ]
     (detach,) = detaches
     assert detach.error.condition == RESOURCE_LIMIT
 
@@ -585,18 +599,18 @@ def test_a_link_name_is_bounded(come: Make, role: bool) -> None:
 # ---- topics, filters, errors of the broker
 
 
-def test_a_selector_selects(come: Make, writer: Client) -> None:
+def test_a_selector_filters_messages(connect: Make, writer: Client) -> None:
     for number in range(4):
         writer.store(number, properties={"n": number}, body_kind=BodyKind.TEXT)
-    wire = come()
+    wire = connect()
     (attach,) = wire.receiver(filter={**selector("n > 1"), Symbol("x"): Described(Symbol("unknown:filter"), "y")})
     assert attach.source.filter == selector("n > 1")
     flow = Flow(incoming_window=99, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=9, drain=True)
-    assert bodies(wire.say(flow)) == ["2", "3"]
+    assert bodies(wire.exchange(flow)) == ["2", "3"]
 
 
-def test_no_local_of_a_topic(come: Make, writer: Client) -> None:
-    wire = come()
+def test_no_local_excludes_messages_of_the_same_connection(connect: Make, writer: Client) -> None:
+    wire = connect()
     wire.sender("topic://prices")
     (attach,) = wire.receiver(
         "topic://prices", filter={Symbol("nl"): Described(Symbol("apache.org:no-local-filter:list"), [])}
@@ -605,21 +619,21 @@ def test_no_local_of_a_topic(come: Make, writer: Client) -> None:
     wire.flow(1, 9)
     wire.send(b"\0\x53\x77\xa1\1m")
     writer.store("theirs", destination=PRICES, body_kind=BodyKind.TEXT)
-    assert bodies(wire.heard()) == ["theirs"]
+    assert bodies(wire.replies()) == ["theirs"]
 
 
-def test_the_broker_ends_a_consumer_with_the_reason(come: Make, five: None) -> None:
-    wire = come()
+def test_a_detach_of_the_broker_has_the_reason(connect: Make, five_messages: None) -> None:
+    wire = connect()
     wire.receiver(credit=1)
     id = next(iter(wire.client.subscriptions))
     wire.session.close_consumer(id, ClientError("too slow"))
     (detach,) = wire.all_of(schema.Detach)
     assert (detach.handle, detach.closed, detach.error.description) == (1, True, "too slow")
-    assert not wire.say(schema.Detach(1, True))
+    assert not wire.exchange(schema.Detach(1, True))
 
 
-def test_a_presettled_consumer_that_the_broker_ended_acknowledges_nothing(come: Make, five: None) -> None:
-    wire = come()
+def test_a_presettled_consumer_that_the_broker_ended_acknowledges_nothing(connect: Make, five_messages: None) -> None:
+    wire = connect()
     wire.receiver(mode=1)
     (id,) = wire.client.subscriptions
     wire.session.deliver(id, 1, Message(ORDERS, "ID:x", b"x", BodyKind.TEXT), 0, AckMode.RANGE)
@@ -627,8 +641,8 @@ def test_a_presettled_consumer_that_the_broker_ended_acknowledges_nothing(come: 
     assert not wire.session.receive(b"")
 
 
-def test_a_message_that_cannot_be_delivered_uses_no_credit(come: Make, five: None) -> None:
-    wire = come(limits=AmqpLimits("broker", message_bytes_max=1 << 20))
+def test_a_message_that_cannot_be_delivered_uses_no_credit(connect: Make, five_messages: None) -> None:
+    wire = connect(limits=AmqpLimits("broker", message_bytes_max=1 << 20))
     wire.receiver()
     id = next(iter(wire.client.subscriptions))
     damaged = Message(ORDERS, "x", b"\0", BodyKind.STREAM)
@@ -638,21 +652,23 @@ def test_a_message_that_cannot_be_delivered_uses_no_credit(come: Make, five: Non
     assert wire.session.has_more
 
 
-def test_a_message_that_is_longer_than_its_client_takes_is_a_dead_letter(
-    come: Make, writer: Client, harness: Harness
+def test_a_message_above_the_max_message_size_becomes_a_dead_letter(
+    connect: Make, writer: Client, harness: Harness
 ) -> None:
     writer.store("a", "long" * 100, "b", "4" * 191, body_kind=BodyKind.TEXT)
-    wire = come()
+    wire = connect()
     source = schema.Source(address="orders")
-    wire.say(schema.Attach(name="r", handle=1, role=True, source=source, target=schema.Target(), max_message_size=300))
-    heard = wire.say(Flow(incoming_window=99, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=9))
-    assert bodies(heard) == ["a", "b", "4" * 191]
+    wire.exchange(
+        schema.Attach(name="r", handle=1, role=True, source=source, target=schema.Target(), max_message_size=300)
+    )
+    replies = wire.exchange(Flow(incoming_window=99, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=9))
+    assert bodies(replies) == ["a", "b", "4" * 191]
     assert harness.client().subscribe("d", DLQ, AckMode.CLIENT).turn().bodies == ["long" * 100]
 
 
-def test_a_long_message_is_encoded_beside_the_loop(come: Make, writer: Client) -> None:
+def test_a_long_message_is_encoded_on_a_thread(connect: Make, writer: Client) -> None:
     writer.store("ä" * (1 << 20), body_kind=BodyKind.TEXT)
-    wire = come(limits=AmqpLimits("broker", message_bytes_max=8 << 20))
+    wire = connect(limits=AmqpLimits("broker", message_bytes_max=8 << 20))
     wire.receiver()
-    heard = wire.say(Flow(incoming_window=99, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=1))
-    assert body_of(b"".join(each.payload for each in heard)) == "ä" * (1 << 20)
+    replies = wire.exchange(Flow(incoming_window=99, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=1))
+    assert body_of(b"".join(each.payload for each in replies)) == "ä" * (1 << 20)

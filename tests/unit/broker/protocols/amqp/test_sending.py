@@ -1,4 +1,4 @@
-"""Links of AMQP clients that send: credit, transfers, and the outcomes of messages."""
+"""AMQP senders: credit, transfers, and outcomes of messages."""
 
 # proves: amqp-accepts-after-the-store, amqp-detach-waits-for-outcomes
 
@@ -37,8 +37,8 @@ ACCEPTED = Accepted()
 
 
 @pytest.fixture
-def sender(come: Make) -> AmqpWire:
-    wire = come()
+def sender(connect: Make) -> AmqpWire:
+    wire = connect()
     wire.sender()
     return wire
 
@@ -48,8 +48,8 @@ def stored(harness: Harness, destination: Destination = ORDERS) -> list[str]:
     return harness.client().subscribe("all", destination, AckMode.CLIENT).turn().bodies
 
 
-def test_a_sender_has_credit(come: Make) -> None:
-    attach, flow = come().sender(initial_delivery_count=0xFFFFFFFE)
+def test_a_sender_gets_credit(connect: Make) -> None:
+    attach, flow = connect().sender(initial_delivery_count=0xFFFFFFFE)
     assert (attach.role, attach.target.address, attach.max_message_size) == (True, "orders", 1 << 20)
     assert (flow.handle, flow.delivery_count, flow.link_credit) == (0, 0xFFFFFFFE, CREDIT)
 
@@ -61,7 +61,7 @@ def test_a_message_is_accepted_when_it_is_stored(harness: Harness, sender: AmqpW
     assert stored(harness) == ["a"]
 
 
-def test_nothing_is_accepted_before_it_is_durable(harness: Harness, sender: AmqpWire) -> None:
+def test_a_durable_message_is_not_accepted_before_it_is_stored(harness: Harness, sender: AmqpWire) -> None:
     transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"t")
     for command in sender.session.receive(frame_of(0, write_composite(transfer) + header(durable=True) + value("x"))):
         sender.engine.handle(sender, command)
@@ -70,8 +70,8 @@ def test_nothing_is_accepted_before_it_is_durable(harness: Harness, sender: Amqp
 
 
 @pytest.mark.parametrize("pieces", Pieces)
-def test_accepted_messages_share_a_disposition(come: Make, harness: Harness, pieces: Pieces) -> None:
-    wire = come(pieces=pieces)
+def test_accepted_messages_share_a_disposition(connect: Make, harness: Harness, pieces: Pieces) -> None:
+    wire = connect(pieces=pieces)
     wire.sender()
     wire.sender("topic://t", handle=1)
     wire.receive(
@@ -89,25 +89,27 @@ def test_accepted_messages_share_a_disposition(come: Make, harness: Harness, pie
     assert stored(harness) == [str(id) for id in range(0, 20, 2)]
 
 
-def test_a_message_may_come_in_many_transfers(harness: Harness, sender: AmqpWire) -> None:
+def test_a_message_can_have_many_transfers(harness: Harness, sender: AmqpWire) -> None:
     whole = value("x" * 100)
     first = Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0, more=True)
-    assert not sender.say(first, payload=whole[:10])
+    assert not sender.exchange(first, payload=whole[:10])
     for each in whole[10:-1]:
-        assert not sender.say(Transfer(handle=0, more=True), payload=bytes((each,)))
+        assert not sender.exchange(Transfer(handle=0, more=True), payload=bytes((each,)))
     assert sender.session.unfinished_bytes == len(whole) - 1
-    (answer,) = sender.say(Transfer(handle=0, settled=False), payload=whole[-1:])
+    (answer,) = sender.exchange(Transfer(handle=0, settled=False), payload=whole[-1:])
     assert answer.performative.state == ACCEPTED  # type: ignore[union-attr]
     assert sender.session.unfinished_bytes == 0
     assert stored(harness) == ["x" * 100]
 
 
-def test_messages_of_two_links_may_interleave(harness: Harness, sender: AmqpWire) -> None:
+def test_messages_of_two_links_can_interleave(harness: Harness, sender: AmqpWire) -> None:
     sender.sender(handle=1)
     for handle in (0, 1):
-        sender.say(Transfer(handle=handle, delivery_id=handle, delivery_tag=b"t", more=True), payload=value("ab")[:-1])
+        sender.exchange(
+            Transfer(handle=handle, delivery_id=handle, delivery_tag=b"t", more=True), payload=value("ab")[:-1]
+        )
     for handle in (1, 0):
-        sender.say(Transfer(handle=handle), payload=b"%d" % handle)
+        sender.exchange(Transfer(handle=handle), payload=b"%d" % handle)
     assert stored(harness) == ["a1", "a0"]
 
 
@@ -120,22 +122,22 @@ def test_messages_of_two_links_may_interleave(harness: Harness, sender: AmqpWire
         Transfer(handle=0, delivery_id=1, aborted=True),
     ],
 )
-def test_a_delivery_that_is_not_whole_takes_no_frames_of_another(
+def test_a_transfer_of_another_delivery_cannot_continue_an_incomplete_one(
     harness: Harness, sender: AmqpWire, other: Transfer
 ) -> None:
     first = Transfer(handle=0, delivery_id=0, delivery_tag=b"t", more=True)
-    assert not sender.say(first, payload=value("ab")[:-1])
+    assert not sender.exchange(first, payload=value("ab")[:-1])
     more = Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0, more=True)
-    assert not sender.say(more)
-    (end,) = sender.say(other, payload=b"2")
+    assert not sender.exchange(more)
+    (end,) = sender.exchange(other, payload=b"2")
     assert end.performative.error.condition == INVALID_FIELD  # type: ignore[union-attr]
     assert sender.session.unfinished_bytes == 0
     assert not stored(harness)
 
 
 def test_an_aborted_message_leaves_nothing(harness: Harness, sender: AmqpWire) -> None:
-    sender.say(Transfer(handle=0, delivery_id=0, delivery_tag=b"t", more=True), payload=b"anything")
-    assert not sender.say(Transfer(handle=0, aborted=True), payload=b"more")
+    sender.exchange(Transfer(handle=0, delivery_id=0, delivery_tag=b"t", more=True), payload=b"anything")
+    assert not sender.exchange(Transfer(handle=0, aborted=True), payload=b"more")
     assert sender.session.unfinished_bytes == 0
     sender.next_delivery_id = 1
     (answer,) = sender.send(value("next"))
@@ -145,12 +147,12 @@ def test_an_aborted_message_leaves_nothing(harness: Harness, sender: AmqpWire) -
 
 def test_a_presettled_message_has_no_answer(harness: Harness, sender: AmqpWire) -> None:
     assert not sender.send(value("a"), settled=True)
-    sender.say(Transfer(handle=0, delivery_id=1, delivery_tag=b"t", more=True), payload=value("b")[:2])
-    assert not sender.say(Transfer(handle=0, settled=True), payload=value("b")[2:])
+    sender.exchange(Transfer(handle=0, delivery_id=1, delivery_tag=b"t", more=True), payload=value("b")[:2])
+    assert not sender.exchange(Transfer(handle=0, settled=True), payload=value("b")[2:])
     assert stored(harness) == ["a", "b"]
 
 
-def test_credit_is_topped_up_and_counts_what_is_not_answered(harness: Harness, sender: AmqpWire) -> None:
+def test_credit_is_renewed_within_its_limit(harness: Harness, sender: AmqpWire) -> None:
     granted = CREDIT
     for id in range(CREDIT + 300):
         for answer in sender.send(value("x")):
@@ -161,8 +163,8 @@ def test_credit_is_topped_up_and_counts_what_is_not_answered(harness: Harness, s
     assert granted == CREDIT
 
 
-def test_a_message_without_credit_ends_the_link(come: Make) -> None:
-    wire = come()
+def test_a_message_without_credit_ends_the_link(connect: Make) -> None:
+    wire = connect()
     attach = schema.Attach(
         name="s", handle=0, role=False, source=schema.Source(), target=schema.Target(address="orders")
     )
@@ -170,16 +172,18 @@ def test_a_message_without_credit_ends_the_link(come: Make) -> None:
     wire.receive(frame_of(0, write_composite(attach)) + frame_of(0, write_composite(early) + value("x")))
     (detach,) = wire.all_of(schema.Detach)
     assert (detach.closed, detach.error.condition) == (True, TRANSFER_LIMIT)
-    assert not wire.send(value("y"))  # on its way still
-    wire.say(schema.Detach(0, True))
+    assert not wire.send(value("y"))  # the client may have sent it before it got the detach
+    wire.exchange(schema.Detach(0, True))
     assert len(wire.sender()) == 2
 
 
 def test_a_message_that_is_too_long_ends_the_link(harness: Harness, sender: AmqpWire) -> None:
     first = Transfer(handle=0, delivery_id=0, delivery_tag=b"t", more=True)
-    sender.say(first, payload=bytes(100_000))
-    heard = [each for _ in range(11) for each in sender.say(Transfer(handle=0, more=True), payload=bytes(100_000))]
-    (detach,) = heard
+    sender.exchange(first, payload=bytes(100_000))
+    replies = [
+        each for _ in range(11) for each in sender.exchange(Transfer(handle=0, more=True), payload=bytes(100_000))
+    ]
+    (detach,) = replies
     assert detach.performative.error.condition == MESSAGE_SIZE  # type: ignore[union-attr]
     assert sender.session.unfinished_bytes == 0
 
@@ -193,7 +197,7 @@ def test_a_message_that_is_too_long_ends_the_link(harness: Harness, sender: Amqp
         (value("x") + b"\0", DECODE_ERROR),
         (value("x") + value("y"), DECODE_ERROR),
         (section(0x79, "x"), DECODE_ERROR),
-        (b"\0\x53\x77\xa1\1\xff", None),  # a body is not read
+        (b"\0\x53\x77\xa1\1\xff", None),  # a body is not decoded
         (b"\0\x53\x75\xa1\1x", DECODE_ERROR),
         (b"\0\x53\x76\xa1\1x", DECODE_ERROR),
         (section(0x74, {1: 2}) + value("x"), DECODE_ERROR),
@@ -201,7 +205,7 @@ def test_a_message_that_is_too_long_ends_the_link(harness: Harness, sender: Amqp
         (section(0x72, {schema.Symbol("x-opt-delivery-cron"): 5}) + value("x"), DECODE_ERROR),
     ],
 )
-def test_a_damaged_message_is_rejected_and_no_other(sender: AmqpWire, encoded: bytes, condition: str | None) -> None:
+def test_only_the_damaged_message_is_rejected(sender: AmqpWire, encoded: bytes, condition: str | None) -> None:
     (answer,) = sender.send(encoded)
     assert (answer.first, answer.last, answer.settled) == (0, 0, True)
     if condition is None:
@@ -213,7 +217,7 @@ def test_a_damaged_message_is_rejected_and_no_other(sender: AmqpWire, encoded: b
     assert answer.state == ACCEPTED
 
 
-def test_a_message_may_be_repeated(harness: Harness, sender: AmqpWire) -> None:
+def test_a_message_can_be_sent_repeatedly(harness: Harness, sender: AmqpWire) -> None:
     annotations = {schema.Symbol(f"x-opt-delivery-{name}"): ms for name, ms in SCHEDULE.items()}
     sender.send(section(0x72, annotations) + value("x"))
     reader = harness.client().subscribe("all", ORDERS, AckMode.AUTO)
@@ -241,18 +245,18 @@ def test_a_damaged_presettled_message_ends_the_link(sender: AmqpWire) -> None:
         ({"address": "a?consumer.priority=1"}, NOT_IMPLEMENTED),
     ],
 )
-def test_what_is_not_served_is_refused_by_name(come: Make, fields: dict[str, Any], condition: str) -> None:
-    wire = come()
+def test_an_unsupported_sender_is_refused(connect: Make, fields: dict[str, Any], condition: str) -> None:
+    wire = connect()
     attach, detach = wire.sender(**fields)
     assert attach.target is None
     assert (detach.closed, detach.error.condition) == (True, condition)
     assert detach.error.description
-    assert not wire.say(schema.Detach(0, True))
+    assert not wire.exchange(schema.Detach(0, True))
     assert wire.sender()[0].target is not None
 
 
 class Closed(OpenAccess):
-    """Messages go to queues only."""
+    """Access control that allows no messages while ``is_closed``."""
 
     has_rights = True
 
@@ -265,24 +269,24 @@ class Closed(OpenAccess):
             raise refusal("not for you", kind=ErrorKind.SECURITY)
 
 
-def test_without_the_right_there_is_no_link(come: Callable[..., AmqpWire], harness: Harness) -> None:
+def test_a_link_without_the_right_is_refused(connect: Callable[..., AmqpWire], harness: Harness) -> None:
     access = harness.access = Closed()
     harness.begin_term()
-    wire = come()
+    wire = connect()
     attach, detach = wire.sender()
     assert (attach.target, detach.error.condition, detach.error.description) == (None, UNAUTHORIZED, "not for you")
     access.is_closed = False
-    wire.say(schema.Detach(0, True))
+    wire.exchange(schema.Detach(0, True))
     assert wire.sender()[0].target is not None
 
 
 @pytest.mark.parametrize("target", [None, schema.Target(), schema.Target(address="")])
 def test_messages_of_the_anonymous_relay_name_their_destination(
-    come: Make, harness: Harness, target: schema.Target | None
+    connect: Make, harness: Harness, target: schema.Target | None
 ) -> None:
     access = harness.access = Closed()
     harness.begin_term()
-    wire = come()
+    wire = connect()
     assert wire.sender(target=target)[0].target == schema.Target()
     named = [write_composite(schema.Properties(to=to)) + value("x") for to in ("queue://orders", "orders", "", 7)]
     conditions = []
@@ -297,26 +301,26 @@ def test_messages_of_the_anonymous_relay_name_their_destination(
     assert stored(harness) == ["x", "x"]
 
 
-def test_a_refused_presettled_message_detaches_its_link_once(come: Make, harness: Harness) -> None:
+def test_a_refused_presettled_message_detaches_its_link_once(connect: Make, harness: Harness) -> None:
     access = harness.access = Closed()
     harness.begin_term()
-    wire = come()
+    wire = connect()
     wire.sender(target=schema.Target())
     encoded = write_composite(schema.Properties(to="queue://orders")) + value("x")
     transfers = (Transfer(handle=0, delivery_id=each, delivery_tag=b"t", settled=True) for each in range(2))
-    (detach,) = [each.performative for each in wire.say(*transfers, payload=encoded)]
+    (detach,) = [each.performative for each in wire.exchange(*transfers, payload=encoded)]
     assert isinstance(detach, schema.Detach)
     assert (detach.closed, detach.error.condition, detach.error.description) == (True, UNAUTHORIZED, "not for you")
-    assert not wire.send(encoded, settled=True)  # on its way still
-    assert not wire.say(schema.Detach(0, True))
+    assert not wire.send(encoded, settled=True)  # the client may have sent it before it got the detach
+    assert not wire.exchange(schema.Detach(0, True))
     access.is_closed = False
     wire.sender()
     assert not wire.send(value("y"), settled=True)
     assert stored(harness) == ["y"]
 
 
-def test_topics_by_scheme_and_by_capability(come: Make, harness: Harness) -> None:
-    wire = come()
+def test_a_scheme_or_a_capability_selects_a_topic(connect: Make, harness: Harness) -> None:
+    wire = connect()
     wire.sender("topic://a")
     wire.sender(handle=1, target=schema.Target(address="b", capabilities=(schema.Symbol("topic"),)))
     topics = [Destination(DestinationKind.TOPIC, name) for name in "ab"]
@@ -330,37 +334,37 @@ def test_topics_by_scheme_and_by_capability(come: Make, harness: Harness) -> Non
     assert reader.bodies == ["to a", "to b"]
 
 
-def test_an_attach_is_answered_before_the_detach_that_follows_it(come: Make) -> None:
-    wire = come()
+def test_an_attach_is_answered_before_the_detach_that_follows_it(connect: Make) -> None:
+    wire = connect()
     attach = schema.Attach(
         name="s", handle=0, role=False, source=schema.Source(), target=schema.Target(address="orders")
     )
-    heard = wire.say(attach, schema.Detach(0, True), schema.End())
-    assert [type(each.performative).__name__ for each in heard] == ["Attach", "Detach", "End"]
+    replies = wire.exchange(attach, schema.Detach(0, True), schema.End())
+    assert [type(each.performative).__name__ for each in replies] == ["Attach", "Detach", "End"]
 
 
-def test_a_detach_waits_for_the_answers(come: Make) -> None:
-    wire = come(limits=LIMITS)
+def test_a_detach_is_answered_after_the_outcomes(connect: Make) -> None:
+    wire = connect(limits=LIMITS)
     wire.sender()
     transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"t")
     wire.receive(
         frame_of(0, write_composite(transfer) + header(durable=True) + value("x"))
         + frame_of(0, write_composite(schema.Detach(0, True)))
     )
-    assert [type(each.performative).__name__ for each in wire.heard()] == ["Disposition", "Detach"]
+    assert [type(each.performative).__name__ for each in wire.replies()] == ["Disposition", "Detach"]
     assert len(wire.sender()) == 2
 
 
-def test_messages_that_are_not_whole_are_bounded_together(sender: AmqpWire) -> None:
+def test_incomplete_messages_have_a_common_limit(sender: AmqpWire) -> None:
     sender.sender(handle=1)
     for handle in (0, 1):
         first = Transfer(handle=handle, delivery_id=handle, delivery_tag=b"t", more=True)
-        sender.say(first, payload=bytes(100_000))
-    heard = [
+        sender.exchange(first, payload=bytes(100_000))
+    replies = [
         each
         for _ in range(5)
         for handle in (0, 1)
-        for each in sender.say(Transfer(handle=handle, more=True), payload=bytes(100_000))
+        for each in sender.exchange(Transfer(handle=handle, more=True), payload=bytes(100_000))
     ]
-    (detach,) = heard
+    (detach,) = replies
     assert detach.performative.error.condition == RESOURCE_LIMIT  # type: ignore[union-attr]

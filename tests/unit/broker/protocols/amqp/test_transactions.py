@@ -63,28 +63,30 @@ SENDER, RECEIVER = 0, 1
 
 
 class Controller(AmqpWire):
-    """A client with a control link, in the words of the specification."""
+    """An AMQP client with methods for transactions."""
 
     def control(self, *, handle: int = CONTROL, channel: int = 0, **source: Any) -> list[Any]:
         return self.sender(
             handle=handle, channel=channel, target=schema.Coordinator(("amqp:local-transactions",)), **source
         )
 
-    def ask(self, request: schema.Composite, *, handle: int = CONTROL, channel: int = 0, **fields: Any) -> list[Any]:
-        """Send a request to the coordinator; return what is heard then."""
+    def request(
+        self, request: schema.Composite, *, handle: int = CONTROL, channel: int = 0, **fields: Any
+    ) -> list[Any]:
+        """Send a request to the coordinator; return the replies."""
         return self.send(b"\0\x53\x77" + write_composite(request), handle=handle, channel=channel, **fields)
 
     def declare(self, *, handle: int = CONTROL, channel: int = 0) -> bytes:
-        """Return the id of a new transaction."""
-        *_, answer = self.ask(Declare(), handle=handle, channel=channel)
+        """Declare a transaction; return its id."""
+        *_, answer = self.request(Declare(), handle=handle, channel=channel)
         assert (answer.role, answer.settled, type(answer.state)) == (True, True, Declared)
         found: bytes = answer.state.txn_id
         return found
 
     def discharge(self, id: bytes, *, fail: bool = False, **fields: Any) -> Any:
-        """Return the outcome of the discharge."""
+        """Discharge a transaction; return the outcome."""
         sent = self.next_delivery_id
-        answers = self.ask(Discharge(id, fail), **fields)
+        answers = self.request(Discharge(id, fail), **fields)
         (outcome,) = [each.state for each in answers if isinstance(each, Disposition) and each.first == sent]
         return outcome
 
@@ -102,33 +104,33 @@ class Controller(AmqpWire):
 
 
 @pytest.fixture
-def come(harness: Harness) -> Make:
-    def come(container: str = "me", **options: Any) -> Controller:
+def connect(harness: Harness) -> Make:
+    def connect(container: str = "me", **options: Any) -> Controller:
         wire = Controller(harness, **options)
         wire.connect(container)
         wire.begin()
         wire.control()
         return wire
 
-    return come
+    return connect
 
 
 @pytest.fixture
-def wire(come: Make) -> Any:
-    """A client with a control link, and a link that sends."""
-    wire = come()
+def wire(connect: Make) -> Any:
+    """Return a client with a control link and a sender."""
+    wire = connect()
     wire.sender()
     return wire
 
 
 @pytest.fixture
-def five(harness: Harness) -> None:
+def five_messages(harness: Harness) -> None:
     """5 messages in the queue."""
     harness.client().store(*range(5), body_kind=BodyKind.TEXT)
 
 
 def stored(harness: Harness, *, destination: Any = ORDERS) -> list[tuple[str, int]]:
-    """Return the messages that another consumer receives now, each with its number of redeliveries, and leave them."""
+    """Return the messages that another consumer would receive now, each with its number of redeliveries."""
     reader = harness.client().subscribe("all", destination, AckMode.CLIENT).turn()
     found = [(each.body, each.redeliveries) for each in reader.session.delivered]
     reader.unsubscribe("all", seen=0).turn()
@@ -140,7 +142,7 @@ def texts(harness: Harness) -> list[str]:
 
 
 def conditions(answers: list[Any]) -> list[str]:
-    """The conditions of the errors in these answers, also of those in outcomes."""
+    """Return the conditions of the errors in these answers, including errors in outcomes."""
     found = []
     for each in answers:
         state = getattr(each, "state", each)
@@ -154,7 +156,7 @@ def conditions(answers: list[Any]) -> list[str]:
 # ---- control links
 
 
-def test_a_control_link_has_credit(harness: Harness) -> None:
+def test_a_control_link_gets_credit(harness: Harness) -> None:
     wire = Controller(harness)
     wire.connect()
     wire.begin()
@@ -163,7 +165,7 @@ def test_a_control_link_has_credit(harness: Harness) -> None:
     assert flow.link_credit == CREDIT
 
 
-def test_each_declare_gives_another_transaction(wire: Controller) -> None:
+def test_each_declare_begins_another_transaction(wire: Controller) -> None:
     assert len({wire.declare() for _ in range(3)}) == 3
 
 
@@ -173,8 +175,8 @@ def test_a_control_link_gets_new_credit(wire: Controller) -> None:
 
 
 @pytest.mark.parametrize("pieces", Pieces)
-def test_requests_may_be_pipelined(harness: Harness, come: Make, pieces: Pieces) -> None:
-    wire = come(pieces=pieces)
+def test_requests_can_be_pipelined(harness: Harness, connect: Make, pieces: Pieces) -> None:
+    wire = connect(pieces=pieces)
     wire.sender()
     id = wire.declare()
     frames = [(SENDER, header(durable=True) + value(str(number)), TransactionalState(id)) for number in range(3)]
@@ -191,7 +193,7 @@ def test_requests_may_be_pipelined(harness: Harness, come: Make, pieces: Pieces)
 
 
 @pytest.mark.parametrize(
-    ("request_", "condition"),
+    ("command", "condition"),
     [
         (Declare(b"global"), NOT_IMPLEMENTED),
         (Discharge(b"\0" * 8), UNKNOWN_TRANSACTION),
@@ -199,8 +201,10 @@ def test_requests_may_be_pipelined(harness: Harness, come: Make, pieces: Pieces)
         (Accepted(), DECODE_ERROR),
     ],
 )
-def test_a_refused_request_leaves_the_link(wire: Controller, request_: schema.Composite, condition: str) -> None:
-    (answer,) = wire.ask(request_)
+def test_a_refused_request_does_not_detach_the_link(
+    wire: Controller, command: schema.Composite, condition: str
+) -> None:
+    (answer,) = wire.request(command)
     assert (answer.role, answer.settled) == (True, True)
     assert answer.state.error.condition == condition
     wire.commit(wire.declare())
@@ -216,30 +220,30 @@ def test_a_refused_request_leaves_the_link(wire: Controller, request_: schema.Co
         (b"garbage", DECODE_ERROR),
     ],
 )
-def test_what_is_no_request_is_rejected(wire: Controller, encoded: bytes, condition: str) -> None:
+def test_an_invalid_request_is_rejected(wire: Controller, encoded: bytes, condition: str) -> None:
     assert conditions(wire.send(encoded, handle=CONTROL)) == [condition]
     wire.commit(wire.declare())
 
 
-def test_a_request_is_short(wire: Controller) -> None:
+def test_the_length_of_a_request_is_limited(wire: Controller) -> None:
     (detach,) = wire.send(bytes(CONTROL_BYTES_MAX + 1), handle=CONTROL)
     assert (detach.closed, detach.error.condition) == (True, MESSAGE_SIZE)
 
 
 def test_a_settled_declare_detaches_the_link(wire: Controller) -> None:
-    (detach,) = wire.ask(Declare(), settled=True)
+    (detach,) = wire.request(Declare(), settled=True)
     assert detach.error.condition == NOT_ALLOWED
 
 
 def test_a_settled_discharge_has_no_answer(harness: Harness, wire: Controller) -> None:
     id = wire.declare()
     wire.send_in(id, value("a"))
-    assert not wire.ask(Discharge(id), settled=True)
+    assert not wire.request(Discharge(id), settled=True)
     assert texts(harness) == ["a"]
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_a_client_that_cannot_be_told_by_an_outcome_is_told_by_a_detach(harness: Harness, settled: bool) -> None:
+def test_a_refused_discharge_without_a_possible_outcome_detaches_the_link(harness: Harness, settled: bool) -> None:
     wire = Controller(harness)
     wire.connect()
     wire.begin()
@@ -252,17 +256,17 @@ def test_a_client_that_cannot_be_told_by_an_outcome_is_told_by_a_detach(harness:
         target=schema.Coordinator(),
         initial_delivery_count=0,
     )
-    wire.say(attach)
+    wire.exchange(attach)
     wire.sender()
     id = wire.declare()
     wire.send_in(id, value("a") + b"trailing")
-    (detach,) = wire.ask(Discharge(id), settled=settled)
+    (detach,) = wire.request(Discharge(id), settled=settled)
     assert (detach.handle, detach.closed, detach.error.condition) == (CONTROL, True, ROLLED_BACK)
 
 
-def test_a_coordinator_is_no_target_of_a_receiver(wire: Controller) -> None:
+def test_a_coordinator_as_the_target_of_a_receiver_is_refused(wire: Controller) -> None:
     attach = Attach(name="r", handle=5, role=True, source=Source(address="orders"), target=schema.Coordinator())
-    answer, detach = (each.performative for each in wire.say(attach))
+    answer, detach = (each.performative for each in wire.exchange(attach))
     assert isinstance(answer, Attach)
     assert isinstance(detach, Detach)
     assert answer.source is None
@@ -273,7 +277,7 @@ def test_a_coordinator_is_no_target_of_a_receiver(wire: Controller) -> None:
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_a_message_is_there_after_the_commit(harness: Harness, wire: Controller, durable: bool) -> None:
+def test_a_message_is_available_after_the_commit(harness: Harness, wire: Controller, durable: bool) -> None:
     id = wire.declare()
     assert wire.send_in(id, header(durable=durable) + value("a")) == [
         Disposition(role=True, first=1, last=1, settled=True, state=TransactionalState(id, Accepted()))
@@ -294,24 +298,24 @@ def test_a_commit_is_accepted_when_it_is_durable(wire: Controller) -> None:
     assert [each.state for each in wire.all_of(Disposition)] == [Accepted()]
 
 
-def test_a_rollback_leaves_nothing(harness: Harness, wire: Controller) -> None:
+def test_a_rollback_discards_messages(harness: Harness, wire: Controller) -> None:
     id = wire.declare()
     wire.send_in(id, header(durable=True) + value("a"))
     wire.roll_back(id)
     assert texts(harness) == []
 
 
-def test_the_state_may_come_with_the_last_frame(harness: Harness, wire: Controller) -> None:
+def test_the_last_frame_can_have_the_state(harness: Harness, wire: Controller) -> None:
     id = wire.declare()
-    wire.say(Transfer(handle=0, delivery_id=1, delivery_tag=b"t", more=True), payload=value("ab")[:-1])
-    wire.say(Transfer(handle=0, state=TransactionalState(id)), payload=b"b")
+    wire.exchange(Transfer(handle=0, delivery_id=1, delivery_tag=b"t", more=True), payload=value("ab")[:-1])
+    wire.exchange(Transfer(handle=0, state=TransactionalState(id)), payload=b"b")
     wire.next_delivery_id = 2
     assert texts(harness) == []
     wire.commit(id)
     assert texts(harness) == ["ab"]
 
 
-def test_transactions_are_apart(harness: Harness, wire: Controller) -> None:
+def test_transactions_are_independent(harness: Harness, wire: Controller) -> None:
     first, second = wire.declare(), wire.declare()
     wire.send_in(first, value("a"))
     wire.send_in(second, value("b"))
@@ -322,7 +326,7 @@ def test_transactions_are_apart(harness: Harness, wire: Controller) -> None:
     assert texts(harness) == ["c", "b"]
 
 
-def test_a_transaction_covers_sessions(harness: Harness, wire: Controller) -> None:
+def test_a_transaction_can_cover_several_sessions(harness: Harness, wire: Controller) -> None:
     wire.begin(3)
     wire.sender(channel=3)
     id = wire.declare()
@@ -332,20 +336,20 @@ def test_a_transaction_covers_sessions(harness: Harness, wire: Controller) -> No
     assert texts(harness) == ["a", "b"]
 
 
-def test_an_unknown_transaction_of_a_message_is_its_outcome(harness: Harness, wire: Controller) -> None:
+def test_a_message_of_an_unknown_transaction_is_rejected(harness: Harness, wire: Controller) -> None:
     (answer,) = wire.send_in(b"none", value("a"))
     assert (answer.settled, answer.state.error.condition) == (True, UNKNOWN_TRANSACTION)
     assert texts(harness) == []
     wire.commit(wire.declare())
 
 
-def test_an_unknown_transaction_of_a_presettled_message_detaches_its_link(wire: Controller) -> None:
+def test_a_presettled_message_of_an_unknown_transaction_detaches_its_link(wire: Controller) -> None:
     (detach,) = wire.send_in(b"none", value("a"), settled=True)
     assert (detach.handle, detach.error.condition) == (SENDER, UNKNOWN_TRANSACTION)
     wire.commit(wire.declare())
 
 
-def test_a_transaction_is_discharged_once(wire: Controller) -> None:
+def test_a_transaction_cannot_be_discharged_twice(wire: Controller) -> None:
     id = wire.declare()
     wire.commit(id)
     assert wire.discharge(id).error.condition == UNKNOWN_TRANSACTION
@@ -389,7 +393,7 @@ def test_open_transactions_are_limited(make_harness: Callable[..., Harness]) -> 
     wire.begin()
     wire.control()
     first, _ = wire.declare(), wire.declare()
-    assert conditions(wire.ask(Declare())) == [RESOURCE_LIMIT]
+    assert conditions(wire.request(Declare())) == [RESOURCE_LIMIT]
     wire.roll_back(first)
     wire.declare()
 
@@ -397,17 +401,19 @@ def test_open_transactions_are_limited(make_harness: Callable[..., Harness]) -> 
 # ---- deliveries to the client
 
 
-def test_an_accepted_delivery_is_gone_after_the_commit(harness: Harness, wire: Controller, five: None) -> None:
+def test_an_accepted_delivery_is_removed_by_the_commit(harness: Harness, wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=2)
     id = wire.declare()
     assert not wire.retire(id, 0, Accepted(), last=1)
     assert texts(harness) == ["2", "3", "4"]
     wire.commit(id)
-    wire.say(Detach(RECEIVER, True))
+    wire.exchange(Detach(RECEIVER, True))
     assert texts(harness) == ["2", "3", "4"]
 
 
-def test_settled_deliveries_come_again_after_a_rollback(harness: Harness, wire: Controller, five: None) -> None:
+def test_settled_deliveries_are_redelivered_after_a_rollback(
+    harness: Harness, wire: Controller, five_messages: None
+) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.retire(id, 0, Accepted())
@@ -416,12 +422,12 @@ def test_settled_deliveries_come_again_after_a_rollback(harness: Harness, wire: 
     assert stored(harness) == [("0", 1), ("1", 1), ("3", 0), ("4", 0)]
 
 
-def test_rolled_back_deliveries_keep_their_order(wire: Controller, five: None) -> None:
+def test_rolled_back_deliveries_keep_their_order(wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.retire(id, 0, Accepted(), last=2)
     wire.roll_back(id)
-    transfers = wire.say(
+    transfers = wire.exchange(
         Flow(
             next_incoming_id=3,
             incoming_window=9,
@@ -435,8 +441,8 @@ def test_rolled_back_deliveries_keep_their_order(wire: Controller, five: None) -
     assert bodies(transfers) == ["0", "1", "2", "3", "4"]
 
 
-def test_deliveries_that_are_rolled_back_too_often_are_dead_letters(
-    harness: Harness, wire: Controller, five: None
+def test_deliveries_that_are_rolled_back_too_often_become_dead_letters(
+    harness: Harness, wire: Controller, five_messages: None
 ) -> None:
     wire.receiver(credit=1)
     for round in range(7):
@@ -448,7 +454,7 @@ def test_deliveries_that_are_rolled_back_too_often_are_dead_letters(
 
 
 def test_unsettled_deliveries_stay_with_the_client_after_a_rollback(
-    harness: Harness, wire: Controller, five: None
+    harness: Harness, wire: Controller, five_messages: None
 ) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
@@ -463,7 +469,7 @@ def test_unsettled_deliveries_stay_with_the_client_after_a_rollback(
     assert stored(harness) == [("1", 0), ("2", 0), ("3", 0), ("4", 0)]
 
 
-def test_a_range_settles_no_delivery_of_a_transaction(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_range_settles_no_delivery_of_a_transaction(harness: Harness, wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.retire(id, 1, Accepted(), settled=False)
@@ -474,7 +480,7 @@ def test_a_range_settles_no_delivery_of_a_transaction(harness: Harness, wire: Co
     assert stored(harness) == [("1", 0), ("3", 0), ("4", 0)]
 
 
-def test_a_transaction_names_only_the_deliveries_that_it_takes(wire: Controller, five: None) -> None:
+def test_the_answer_of_a_transaction_covers_only_its_deliveries(wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.dispose(1, Accepted())
@@ -482,7 +488,7 @@ def test_a_transaction_names_only_the_deliveries_that_it_takes(wire: Controller,
     assert [(each.first, each.last, each.settled) for each in answers] == [(0, 0, False), (2, 2, False)]
 
 
-def test_a_refused_outcome_leaves_the_others_of_its_range(wire: Controller, five: None) -> None:
+def test_a_refused_outcome_does_not_affect_others_of_its_range(wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=3)
     wire.dispose(1, Accepted())
     disposition = Disposition(role=True, first=0, last=2, state=Accepted())
@@ -492,11 +498,11 @@ def test_a_refused_outcome_leaves_the_others_of_its_range(wire: Controller, five
     assert [(each.first, each.last) for each in wire.all_of(Disposition)] == [(2, 2)]
 
 
-def test_a_commit_settles_what_the_client_did_not(wire: Controller, five: None) -> None:
+def test_a_commit_settles_unsettled_deliveries(wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=2)
     id = wire.declare()
     wire.retire(id, 0, Accepted(), last=1, settled=False)
-    *settled, answer = wire.ask(Discharge(id))
+    *settled, answer = wire.request(Discharge(id))
     assert settled == [Disposition(role=False, first=0, last=1, settled=True, state=Accepted())]
     assert answer.state == Accepted()
 
@@ -512,7 +518,7 @@ def test_a_commit_settles_what_the_client_did_not(wire: Controller, five: None) 
     ],
 )
 @pytest.mark.parametrize("settled", [True, False])
-def test_other_outcomes_are_due_at_the_commit(
+def test_other_outcomes_take_effect_at_the_commit(
     harness: Harness, wire: Controller, outcome: Any, left: list[Any], dead: list[Any], settled: bool
 ) -> None:
     harness.client().store(0)
@@ -524,7 +530,7 @@ def test_other_outcomes_are_due_at_the_commit(
     assert (stored(harness), stored(harness, destination=DLQ)) == (left, dead)
 
 
-def test_other_outcomes_do_not_outlive_a_rollback(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_rollback_discards_other_outcomes(harness: Harness, wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=2)
     id = wire.declare()
     wire.retire(id, 0, Rejected())
@@ -536,17 +542,19 @@ def test_other_outcomes_do_not_outlive_a_rollback(harness: Harness, wire: Contro
     assert stored(harness)[1] == ("1", 0)
 
 
-def test_settled_without_an_outcome_is_the_default_outcome(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_settled_delivery_without_an_outcome_gets_the_default_outcome(
+    harness: Harness, wire: Controller, five_messages: None
+) -> None:
     wire.receiver(credit=2, default_outcome=Accepted())
     id = wire.declare()
     assert not wire.retire(id, 0, None, settled=False)
     wire.retire(id, 1, None)
     wire.commit(id)
-    wire.say(Detach(RECEIVER, True))
+    wire.exchange(Detach(RECEIVER, True))
     assert texts(harness) == ["0", "2", "3", "4"]
 
 
-def test_a_range_leaves_out_what_is_in_a_transaction(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_range_excludes_deliveries_in_a_transaction(harness: Harness, wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.retire(id, 1, Released())
@@ -555,7 +563,7 @@ def test_a_range_leaves_out_what_is_in_a_transaction(harness: Harness, wire: Con
     assert texts(harness) == ["1", "3", "4"]
 
 
-def test_a_range_of_two_links(harness: Harness, wire: Controller) -> None:
+def test_a_range_can_cover_two_links(harness: Harness, wire: Controller) -> None:
     writer = harness.client()
     wire.receiver(credit=9)
     wire.receiver("topic://prices", handle=2, credit=9)
@@ -565,32 +573,36 @@ def test_a_range_of_two_links(harness: Harness, wire: Controller) -> None:
     wire.retire(id, 0, Accepted(), last=5, settled=False)
     wire.roll_back(id)
     wire.dispose(0, Accepted(), last=3)
-    wire.say(Detach(RECEIVER, True))
+    wire.exchange(Detach(RECEIVER, True))
     assert texts(harness) == ["2"]
 
 
-def test_an_unknown_transaction_of_an_outcome_ends_the_session(harness: Harness, wire: Controller, five: None) -> None:
+def test_an_outcome_in_an_unknown_transaction_ends_the_session(
+    harness: Harness, wire: Controller, five_messages: None
+) -> None:
     wire.receiver(credit=1)
     end, *_ = wire.retire(b"none", 0, Accepted())
     assert isinstance(end, End)
     assert end.error.condition == UNKNOWN_TRANSACTION
-    wire.say(End())
+    wire.exchange(End())
     assert isinstance(wire.begin(), Begin)
     assert len(texts(harness)) == 5
 
 
-def test_a_delivery_that_the_broker_has_not_fails_the_commit(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_delivery_that_the_broker_no_longer_has_fails_the_commit(
+    harness: Harness, wire: Controller, five_messages: None
+) -> None:
     wire.receiver(credit=1)
     id = wire.declare()
     (subscription,) = wire.client.subscriptions.values()
-    subscription.take_one(1)  # by the operator, for example
+    subscription.take_one(1)  # as an operator can do
     wire.retire(id, 0, Accepted())
     wire.send_in(id, value("a"))
     assert wire.discharge(id).error.condition == ROLLED_BACK
     assert "a" not in texts(harness)
 
 
-def test_deliveries_of_a_failed_commit_come_again(harness: Harness, wire: Controller, five: None) -> None:
+def test_deliveries_of_a_failed_commit_are_redelivered(harness: Harness, wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.retire(id, 0, Accepted())
@@ -599,12 +611,12 @@ def test_deliveries_of_a_failed_commit_come_again(harness: Harness, wire: Contro
     assert wire.discharge(id).error.condition == ROLLED_BACK
     assert stored(harness) == [("0", 1), ("3", 0), ("4", 0)]
     wire.dispose(1, Accepted())
-    wire.say(Detach(RECEIVER, True))
+    wire.exchange(Detach(RECEIVER, True))
     assert texts(harness) == ["0", "2", "3", "4"]
 
 
-def test_a_transaction_that_failed_keeps_its_deliveries_until_its_end(
-    harness: Harness, wire: Controller, five: None
+def test_a_failed_transaction_keeps_its_deliveries_until_its_end(
+    harness: Harness, wire: Controller, five_messages: None
 ) -> None:
     wire.receiver(credit=4)
     id = wire.declare()
@@ -619,11 +631,11 @@ def test_a_transaction_that_failed_keeps_its_deliveries_until_its_end(
     assert stored(harness) == [("0", 1), ("1", 1), ("2", 0), ("3", 0), ("4", 0)]
 
 
-def test_a_topic_delivers_again_after_a_rollback(harness: Harness, wire: Controller) -> None:
+def test_a_message_of_a_topic_is_redelivered_after_a_rollback(harness: Harness, wire: Controller) -> None:
     wire.receiver("topic://prices", credit=9)
     other = harness.client().subscribe("other", PRICES, AckMode.CLIENT)
     harness.client().store(1, 2, destination=PRICES, body_kind=BodyKind.TEXT)
-    wire.heard()
+    wire.replies()
     id = wire.declare()
     wire.retire(id, 0, Accepted())
     wire.receive(
@@ -634,9 +646,9 @@ def test_a_topic_delivers_again_after_a_rollback(harness: Harness, wire: Control
             + write_composite(Discharge(id, True)),
         )
     )
-    heard = wire.heard()
-    assert bodies(heard) == ["1"]
-    (payload,) = [each.payload for each in heard if isinstance(each.performative, Transfer)]
+    replies = wire.replies()
+    assert bodies(replies) == ["1"]
+    (payload,) = [each.payload for each in replies if isinstance(each.performative, Transfer)]
     assert header(durable=True, delivery_count=1) in payload
     assert [each.redeliveries for each in other.turn().session.delivered] == [0, 0]
 
@@ -672,12 +684,12 @@ def test_outcomes_in_a_transaction_are_kept_short_and_counted(harness: Harness, 
         assert answer.state.outcome == Rejected(schema.Error("app:bad", ("why" * 1_000)[:500]))
     counted = wire.holder.by_kind[Kind.STATE] - before
     assert 400 * 2_000 < counted < 400 * 4_000
-    wire.ask(Discharge(id))
+    wire.request(Discharge(id))
     id = wire.declare()
     harness.client().store("a")
     wire.flow(RECEIVER, 1, delivery_count=seen, next_incoming_id=seen)
     wire.retire(id, 400, Released())
-    assert wire.holder.by_kind[Kind.STATE] - before <= counted  # the memory of the first one is used again
+    assert wire.holder.by_kind[Kind.STATE] - before <= counted  # it uses the memory of the first transaction
 
 
 @pytest.mark.parametrize("found", [[[1]], [None], [{}], [Decimal(bytes(4))], [Described(ULong(1), 1)]])
@@ -692,18 +704,18 @@ def test_annotations_of_an_outcome_are_not_repeated(harness: Harness, wire: Cont
     state = b"\0\x53\x34" + encode_list([encode(id), annotations])
     wire.receive(frame_of(0, b"\0\x53\x15" + encode_list([b"\x41", encode(UInt(1)), encode(UInt(1)), b"\x42", state])))
     assert wire.all_of(Disposition)[-1].state == TransactionalState(id, Modified())
-    assert Accepted() in [each.state for each in wire.ask(Discharge(id))]
+    assert Accepted() in [each.state for each in wire.request(Discharge(id))]
 
 
 def _with_an_array(items: list[Any]) -> bytes:
-    """Return an outcome whose annotations have an array that this broker reads and does not write."""
+    """Return an outcome whose annotations have an array that this broker can decode, but not encode."""
     (item,) = items
-    encoded = encode(item)  # a constructor, and what follows it
+    encoded = encode(item)  # constructor and value
     array = b"\xe0" + bytes((1 + len(encoded), 1)) + encoded
     return b"\0\x53\x27" + encode_list([b"\x42", b"\x42", b"\xc1" + bytes((4 + len(array), 2)) + b"\xa3\x01k" + array])
 
 
-def test_many_unsettled_deliveries_come_back_in_little_time(harness: Harness, wire: Controller) -> None:
+def test_a_rollback_of_many_unsettled_deliveries_is_fast(harness: Harness, wire: Controller) -> None:
     harness.client().store(*range(2_000))
     wire.receiver()
     wire.receiver("other", handle=2)
@@ -711,13 +723,13 @@ def test_many_unsettled_deliveries_come_back_in_little_time(harness: Harness, wi
     while seen < 2_000:
         seen += len(wire.flow(RECEIVER, 1_000, delivery_count=seen, next_incoming_id=seen))
     id = wire.declare()
-    for first in range(0, 2_000, 2):  # each one is a run of its own
+    for first in range(0, 2_000, 2):  # each delivery is a separate run
         wire.retire(id, first, Released(), settled=False)
     before = time.process_time()
     wire.roll_back(id)
     assert time.process_time() - before < 0.5
     wire.dispose(0, Accepted(), last=1_999)
-    wire.say(Detach(RECEIVER, True))
+    wire.exchange(Detach(RECEIVER, True))
     assert texts(harness) == []
 
 
@@ -727,33 +739,35 @@ def test_acquisition_in_a_transaction_is_refused(wire: Controller) -> None:
     assert (detach.handle, detach.error.condition) == (RECEIVER, NOT_IMPLEMENTED)
 
 
-# ---- the end of links, sessions, connections
+# ---- ends of links, sessions and connections
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_control_link_that_ends_rolls_back(harness: Harness, wire: Controller, five: None, closed: bool) -> None:
+def test_a_control_link_that_ends_rolls_back(
+    harness: Harness, wire: Controller, five_messages: None, closed: bool
+) -> None:
     wire.receiver(credit=2)
     id, other = wire.declare(), wire.declare()
     wire.send_in(id, value("a"))
     wire.retire(id, 0, Accepted())
     wire.retire(other, 1, Accepted(), settled=False)
-    heard = [each.performative for each in wire.say(Detach(CONTROL, closed))]
-    assert heard == [Detach(CONTROL, closed)]
+    replies = [each.performative for each in wire.exchange(Detach(CONTROL, closed))]
+    assert replies == [Detach(CONTROL, closed)]
     assert stored(harness) == [("0", 1), ("2", 0), ("3", 0), ("4", 0)]
     assert conditions(wire.send_in(id, value("b"))) == [UNKNOWN_TRANSACTION]
 
 
-def test_only_its_own_transactions_end_with_a_control_link(harness: Harness, wire: Controller) -> None:
+def test_a_control_link_that_ends_rolls_back_only_its_own_transactions(harness: Harness, wire: Controller) -> None:
     wire.control(handle=8)
     id = wire.declare()
     wire.declare(handle=8)
     wire.send_in(id, value("a"))
-    wire.say(Detach(8, True))
+    wire.exchange(Detach(8, True))
     wire.commit(id)
     assert texts(harness) == ["a"]
 
 
-def test_a_transaction_may_be_discharged_by_another_control_link(harness: Harness, wire: Controller) -> None:
+def test_another_control_link_can_discharge_a_transaction(harness: Harness, wire: Controller) -> None:
     wire.begin(3)
     wire.control(channel=3)
     id = wire.declare()
@@ -762,20 +776,22 @@ def test_a_transaction_may_be_discharged_by_another_control_link(harness: Harnes
     assert texts(harness) == ["a"]
 
 
-def test_a_session_that_ends_rolls_back_what_it_declared(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_session_that_ends_rolls_back_its_transactions(
+    harness: Harness, wire: Controller, five_messages: None
+) -> None:
     wire.begin(3)
     wire.control(channel=3)
     wire.receiver(credit=1)
     id = wire.declare(channel=3)
     wire.send_in(id, value("a"))
     wire.retire(id, 0, Accepted())
-    (end,) = wire.say(End(), channel=3)
+    (end,) = wire.exchange(End(), channel=3)
     assert end.performative == End()
     assert stored(harness)[0] == ("0", 1)
     assert "a" not in texts(harness)
 
 
-def test_a_lost_connection_rolls_back(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_lost_connection_rolls_back(harness: Harness, wire: Controller, five_messages: None) -> None:
     wire.receiver(credit=2)
     id = wire.declare()
     wire.send_in(id, header(durable=True) + value("a"))
@@ -790,38 +806,40 @@ def test_a_lost_connection_rolls_back(harness: Harness, wire: Controller, five: 
 def test_a_close_rolls_back(harness: Harness, wire: Controller) -> None:
     id = wire.declare()
     wire.send_in(id, header(durable=True) + value("a"))
-    wire.say(schema.Close())
+    wire.exchange(schema.Close())
     harness.make_steps()
     assert texts(harness) == []
 
 
-def test_a_link_that_ends_takes_its_unacknowledged_outcomes_with_it(
-    harness: Harness, wire: Controller, five: None
+def test_a_link_that_ends_discards_outcomes_other_than_accepted(
+    harness: Harness, wire: Controller, five_messages: None
 ) -> None:
     wire.receiver(credit=3)
     id = wire.declare()
     wire.retire(id, 0, Accepted())
     wire.retire(id, 1, Rejected())
     wire.retire(id, 2, Accepted(), settled=False)
-    wire.say(Detach(RECEIVER, True))
+    wire.exchange(Detach(RECEIVER, True))
     assert texts(harness) == ["1", "3", "4"]
     wire.commit(id)
     assert texts(harness) == ["1", "3", "4"]
     assert stored(harness, destination=DLQ) == []
 
 
-def test_a_transaction_is_rolled_back_behind_its_link(harness: Harness, wire: Controller, five: None) -> None:
+def test_a_transaction_can_be_rolled_back_after_its_link_has_ended(
+    harness: Harness, wire: Controller, five_messages: None
+) -> None:
     wire.receiver(credit=2)
     id = wire.declare()
     wire.retire(id, 0, Accepted())
     wire.retire(id, 1, Accepted(), settled=False)
-    wire.say(Detach(RECEIVER, True))
+    wire.exchange(Detach(RECEIVER, True))
     wire.roll_back(id)
     assert [body for body, _ in stored(harness)] == ["0", "1", "2", "3", "4"]
 
 
-def test_a_client_of_another_protocol_sees_a_whole_transaction(
-    harness: Harness, wire: Controller, five: None, other: Client
+def test_other_protocols_see_a_transaction_only_after_its_commit(
+    harness: Harness, wire: Controller, five_messages: None, other: Client
 ) -> None:
     wire.receiver(credit=1)
     id = wire.declare()
