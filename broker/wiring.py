@@ -37,9 +37,8 @@ from tandemmq.broker.net.advertised_addresses import (
 )
 from tandemmq.broker.net.connectors import hostname_of, make_connector, url_of, urls_of
 from tandemmq.broker.net.server import Server
-from tandemmq.broker.process.descriptors import connections_max, raise_limit
-from tandemmq.broker.process.local_zone import LocalZone
 from tandemmq.broker.process.log import Log
+from tandemmq.broker.process.machine import LocalZone, connections_max, raise_limit
 from tandemmq.broker.process.switch_interval import restore, shorten
 from tandemmq.broker.security.expiry import Expiries
 from tandemmq.broker.security.setup import access_of, tls_of, tls_of_admin, tls_of_set

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.broker.process.machine_memory import memory_bytes
+from tandemmq.broker.process.machine import memory_bytes
 from tandemmq.broker.settings.copying import SettingsCopy
 from tandemmq.broker.settings.virtual_destinations import virtual_destinations
 from tandemmq.config.settings import BrokerSettings, Settings
