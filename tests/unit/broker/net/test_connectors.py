@@ -15,7 +15,7 @@ import pytest
 from tandemmq.broker.mqtt.clients import MqttClients
 from tandemmq.broker.net.advertised_addresses import AdvertisedAddresses, MemberConnectors
 from tandemmq.broker.net.connectors import make_connector, url_of, urls_of
-from tandemmq.broker.net.known_hosts import KnownHosts
+from tandemmq.broker.net.origins import KnownHosts
 from tandemmq.broker.net.server import Connector, Server
 from tandemmq.broker.net.transport import DEFAULT_LIMITS
 from tandemmq.broker.protocols.amqp.opening import AmqpLimits
