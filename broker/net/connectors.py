@@ -119,8 +119,8 @@ def _openwire_sessions(
     sequences: Iterator[int],
     advertised: AdvertisedAddresses,
 ) -> Callable[[str], Session]:
-    from tandemmq.broker.protocols.openwire.handshake import Greeting
     from tandemmq.broker.protocols.openwire.session import OpenWireSession
+    from tandemmq.broker.protocols.openwire.wireformat import Greeting
 
     options = settings.options
     greeting = Greeting(

@@ -35,9 +35,9 @@ from tandemmq.broker.protocols.openwire.conversation import Conversation, Pendin
 from tandemmq.broker.protocols.openwire.errors import FrameTooLong, WireError
 from tandemmq.broker.protocols.openwire.faults import throwable_of
 from tandemmq.broker.protocols.openwire.frames import FrameCutter
-from tandemmq.broker.protocols.openwire.handshake import Greeting, Terms
 from tandemmq.broker.protocols.openwire.sends import Window, refusal_of, send_of
 from tandemmq.broker.protocols.openwire.types import ConnectionId
+from tandemmq.broker.protocols.openwire.wireformat import Greeting, Terms
 from tandemmq.broker.protocols.output import Output
 from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
 from tandemmq.store.records.errors import RecordDamaged, Unencodable

@@ -21,8 +21,7 @@ from tandemmq.broker.net.transport import DEFAULT_LIMITS
 from tandemmq.broker.protocols.amqp.opening import AmqpLimits
 from tandemmq.broker.protocols.amqp.session import AmqpSession
 from tandemmq.broker.protocols.mqtt.session import MqttLimits
-from tandemmq.broker.protocols.openwire.handshake import Greeting
-from tandemmq.broker.protocols.openwire.wireformat import our_info
+from tandemmq.broker.protocols.openwire.wireformat import Greeting, our_info
 from tandemmq.broker.protocols.session import Session
 from tandemmq.broker.protocols.stomp.frames import Limits
 from tandemmq.broker.protocols.stomp.session import StompSession
