@@ -32,8 +32,7 @@ from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import STORED, WireFormat, message_of, stored_frame
 from tandemmq.broker.protocols.openwire.consumers import Consumer, first_of_group
 from tandemmq.broker.protocols.openwire.conversation import Conversation, Pending
-from tandemmq.broker.protocols.openwire.errors import FrameTooLong, WireError
-from tandemmq.broker.protocols.openwire.faults import throwable_of
+from tandemmq.broker.protocols.openwire.errors import FrameTooLong, WireError, throwable_of
 from tandemmq.broker.protocols.openwire.frames import FrameCutter
 from tandemmq.broker.protocols.openwire.sends import Window, refusal_of, send_of
 from tandemmq.broker.protocols.openwire.types import ConnectionId

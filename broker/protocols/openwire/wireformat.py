@@ -5,7 +5,7 @@
 Both sides send a WireFormatInfo immediately. It is not confirmed: both sides compute the same agreement from the two
 that were sent, and use it from the next frame on. The broker requests loose frames without cache, in the newest
 version, so that a message's bytes are the same on the wire and in the journal (RAW_VERSIONS); and a feature is used
-only if both want it. Only in version 12 does a 6.x client convert the names of exceptions (faults.py).
+only if both want it. Only in version 12 does a 6.x client convert the names of exceptions (errors.py).
 
 Then the broker sends a BrokerInfo without a request, because a Java client waits for the broker's id before its first
 XA transaction, without a time limit.
