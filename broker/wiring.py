@@ -29,13 +29,16 @@ from tandemmq.broker.ha.mastership import Mastership
 from tandemmq.broker.ha.service import AnyStandby, AnyStore, Service
 from tandemmq.broker.ha.states import Role
 from tandemmq.broker.mqtt.clients import MqttClients
-from tandemmq.broker.net.advertised_addresses import (
+from tandemmq.broker.net.connectors import (
     AdvertisedAddresses,
     MemberConnectors,
     advertised_address,
+    hostname_of,
     is_loopback,
+    make_connector,
+    url_of,
+    urls_of,
 )
-from tandemmq.broker.net.connectors import hostname_of, make_connector, url_of, urls_of
 from tandemmq.broker.net.server import Server
 from tandemmq.broker.process.log import Log
 from tandemmq.broker.process.machine import LocalZone, connections_max, raise_limit

@@ -13,8 +13,7 @@ from typing import Any, cast
 import pytest
 
 from tandemmq.broker.mqtt.clients import MqttClients
-from tandemmq.broker.net.advertised_addresses import AdvertisedAddresses, MemberConnectors
-from tandemmq.broker.net.connectors import make_connector, url_of, urls_of
+from tandemmq.broker.net.connectors import AdvertisedAddresses, MemberConnectors, make_connector, url_of, urls_of
 from tandemmq.broker.net.origins import KnownHosts
 from tandemmq.broker.net.server import Connector, Server
 from tandemmq.broker.net.transport import DEFAULT_LIMITS
