@@ -28,9 +28,8 @@ from tandemmq.broker.ha.hung_threads import hung_threads
 from tandemmq.broker.ha.service import AnyStore
 from tandemmq.broker.ha.states import Phase, Role, Trouble, classify
 from tandemmq.broker.process import switch_interval
-from tandemmq.broker.process.allocator import FreeMemory, give_back_long_blocks
-from tandemmq.broker.process.garbage import LongLived
 from tandemmq.broker.process.log import Log
+from tandemmq.broker.process.memory import FreeMemory, LongLived, give_back_long_blocks
 from tandemmq.broker.settings.policies import policies_of
 from tandemmq.broker.start_checks import demand
 from tandemmq.broker.wiring import Parts

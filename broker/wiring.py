@@ -29,17 +29,19 @@ from tandemmq.broker.ha.mastership import Mastership
 from tandemmq.broker.ha.service import AnyStandby, AnyStore, Service
 from tandemmq.broker.ha.states import Role
 from tandemmq.broker.mqtt.clients import MqttClients
-from tandemmq.broker.net.advertised_addresses import (
+from tandemmq.broker.net.connectors import (
     AdvertisedAddresses,
     MemberConnectors,
     advertised_address,
+    hostname_of,
     is_loopback,
+    make_connector,
+    url_of,
+    urls_of,
 )
-from tandemmq.broker.net.connectors import hostname_of, make_connector, url_of, urls_of
 from tandemmq.broker.net.server import Server
-from tandemmq.broker.process.descriptors import connections_max, raise_limit
-from tandemmq.broker.process.local_zone import LocalZone
 from tandemmq.broker.process.log import Log
+from tandemmq.broker.process.machine import LocalZone, connections_max, raise_limit
 from tandemmq.broker.process.switch_interval import restore, shorten
 from tandemmq.broker.security.expiry import Expiries
 from tandemmq.broker.security.setup import access_of, tls_of, tls_of_admin, tls_of_set

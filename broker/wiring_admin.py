@@ -24,8 +24,7 @@ from tandemmq.broker.admin.status import Report
 from tandemmq.broker.admin.store_pages import StorePages
 from tandemmq.broker.core.access import OpenAccess
 from tandemmq.broker.ha.mastership import Mastership
-from tandemmq.broker.net.advertised_addresses import advertised_address
-from tandemmq.broker.net.connectors import hostname_of
+from tandemmq.broker.net.connectors import advertised_address, hostname_of
 from tandemmq.broker.security.access import users_and_rights
 from tandemmq.broker.wiring import Parts
 from tandemmq.config.addresses import Address

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tandemmq.config import database_locker_properties, io_exception_handler
+from tandemmq.config import io_exception_handler
 from tandemmq.config.kahadb_property import accepted, always, fixed, mapped, never, properties, read_as, refused
 
 
@@ -116,6 +116,25 @@ _LOCKER: Final = {
 }
 
 _TRANSACTIONS: Final = "In ActiveMQ only for the journal of transactions. "
+# Of the database lockers, and of the shared-file locker.
+_LOCKER_KINDS: Final = {
+    ("directory", "that of the store"): accepted("Directory of the file of `shared-file`."),
+    ("dataSource", "–"): accepted("An SQLAlchemy URL. Required for both kinds of database lock."),
+    ("statements", "–"): accepted(
+        "The table `[locker.statements]`: names and SQL as in ActiveMQ, with its `?` parameters in its order."
+    ),
+    ("queryTimeout", "`-1`"): accepted("In seconds. A wait for an answer is always limited."),
+    ("createTablesOnStartup", "`false`"): accepted("On by default."),
+    ("leaseHolderId", "the broker's name"): accepted("A second broker with the same id is refused."),
+    ("maxAllowableDiffFromDBTime", "`0`"): accepted(
+        "A larger difference is a warning. Leases always use the clock of the database."
+    ),
+    ("handleStartException", "–"): refused(
+        "An error at the first poll ends the start. Later errors are logged once, and the lock is polled again."
+    ),
+    ("exceptionHandler", "–"): refused("A Java object. docs/troubleshooting.md has the result of each failure."),
+}
+
 _MKAHADB: Final = {
     ("directory", "`activemq-data/mKahaDB`"): accepted("The parent directory of the stores."),
     ("filteredPersistenceAdapters", "–"): accepted(
@@ -177,11 +196,12 @@ _SYSTEM: Final = {
 
 KAHADB: Final = properties("store", _KAHADB)
 LOCKER: Final = properties("locker", _LOCKER)
+LOCKER_KINDS: Final = properties("locker", _LOCKER_KINDS)
 MKAHADB: Final = properties("store", _MKAHADB)
 GROUPS: Final = {
     "KahaDB": KAHADB,
     "Lock (`[locker]`)": LOCKER,
-    "Kinds of lock (`[locker]`)": database_locker_properties.KINDS,
+    "Kinds of lock (`[locker]`)": LOCKER_KINDS,
     "mKahaDB": MKAHADB,
     "IO exception handlers (`[io_exception_handler]`)": io_exception_handler.HANDLER,
     "Broker": (*properties("broker", _BROKER), *io_exception_handler.BROKER),

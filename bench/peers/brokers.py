@@ -29,7 +29,7 @@ from tandemmq.bench.driver.stomp import BenchError
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.programs import activemq_6, artemis, nats_server
 from tandemmq.bench.peers.server import HOST, Connected, PeerMissing, Server
-from tandemmq.broker.protocols.openwire.handshake import Greeting
+from tandemmq.broker.protocols.openwire.wireformat import Greeting
 
 # ---- ActiveMQ Classic
 

@@ -42,7 +42,7 @@ from tandemmq.broker.admin.token import new_token, read_token, write_token
 from tandemmq.broker.core.access import Access, Credentials, is_admin
 from tandemmq.broker.core.commands import ClientError, Undecided
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.net.known_hosts import KnownHosts
+from tandemmq.broker.net.origins import KnownHosts
 from tandemmq.broker.security.file_changes import Watched
 from tandemmq.broker.security.tls import subject
 from tandemmq.disk import NotRegular

@@ -26,9 +26,9 @@ from tandemmq.broker.ha.service import AnyStore
 from tandemmq.broker.ha.waits import LOCK_SILENCE_SECONDS_MAX
 from tandemmq.broker.net.server import Server
 from tandemmq.broker.process.log import Log
-from tandemmq.broker.process.loop_lag import LoopLag
 from tandemmq.broker.security import expiry
 from tandemmq.locker.contract import JITTER, Locker
+from tandemmq.store.histogram import Histogram
 from tandemmq.store.several.stores import SeveralStores
 from tandemmq.store.state.owners import OwnerState
 
@@ -45,7 +45,29 @@ OTHERS: Final = "others"
 #: Parts of the texts of problems that a restart of the process repairs. A supervisor must not restart it for other
 #: problems.
 REPAIRED_BY_RESTART: Final = ("BUG", "this node takes no part until it is started again")
+# Upper bounds of the buckets of LoopLag. On an idle machine, no step on the loop may take longer than 20 ms.
+LAG_BOUNDS_SECONDS: Final = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _bytes = attrgetter("bytes")
+
+
+class LoopLag:
+    """Lag of the event loop: histogram of the delays of its timers. On the loop. Call ``note`` with each delay in
+    seconds; a negative delay counts as 0."""
+
+    __slots__ = ("_histogram", "max_seconds")
+
+    def __init__(self) -> None:
+        self._histogram = Histogram(LAG_BOUNDS_SECONDS)
+        self.max_seconds = 0.0
+
+    def note(self, seconds: float) -> None:
+        seconds = max(seconds, 0.0)
+        self._histogram.note(seconds)
+        self.max_seconds = max(self.max_seconds, seconds)
+
+    def figures(self) -> dict[str, Any]:
+        """Return the figures of the histogram, and ``max``: the longest delay in seconds."""
+        return self._histogram.figures() | {"max": round(self.max_seconds, 6)}
 
 
 @dataclass(slots=True)

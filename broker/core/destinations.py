@@ -35,8 +35,8 @@ from tandemmq.broker.core.topics.matching import Watch, Watching
 from tandemmq.broker.core.topics.recovery import Kept
 from tandemmq.broker.core.topics.shared import CLIENT_ID, Holding, Holdings, SharedSubscriber
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic, TopicSubscription
-from tandemmq.broker.core.topics.virtual_topics import VirtualTopics
 from tandemmq.broker.core.trie import NameTrie
+from tandemmq.broker.core.virtual_destinations import VirtualTopics
 from tandemmq.store.operations import Owner
 from tandemmq.store.records.commands import subscription_key
 from tandemmq.store.records.message import Destination, DestinationKind

@@ -9,13 +9,14 @@ Times in ms, sizes in bytes. None means that there is no such limit, or that the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 from typing import Final
 
+from tandemmq.broker.core.delivery import Entry
 from tandemmq.broker.core.names import MQTT_PRIVATE, Pattern, is_private, specificity
-from tandemmq.broker.core.topics.eviction import Eviction
 from tandemmq.broker.core.topics.recovery import Recovery
 from tandemmq.store.records.message import TIME_MAX, Destination, DestinationKind
 
@@ -34,6 +35,9 @@ DURABLE_NAME_MAX: Final = 500
 
 #: Number of destinations whose policy is cached; beyond it the cache is cleared.
 REMEMBERED_MAX: Final = 10_000
+
+#: Maximum number of waiting messages that are examined for an eviction, the oldest first.
+LOOKED_AT_MAX: Final = 1_000
 
 
 # Index: whether it is a queue.
@@ -149,6 +153,32 @@ class AbortSlow:
     max_time_since_last_ack: int | None = None  # time without an acknowledgement of its deliveries
     ignore_idle_consumers: bool = True  # for the last: a consumer without deliveries is not slow
     abort_connection: bool = False  # False: only the consumer is closed
+
+
+class EvictionKind(Enum):
+    """Message that a slow topic consumer loses, if it is not simply the oldest (messageEvictionStrategy): the oldest of
+    the lowest priority; or the oldest that a younger one with the same property replaces."""
+
+    LOWEST_PRIORITY = "oldest_message_with_lowest_priority"
+    UNIQUE_PROPERTY = "unique_property"
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """``property_name`` is for UNIQUE_PROPERTY."""
+
+    kind: EvictionKind
+    property_name: str = ""
+
+    def choose(self, pending: Sequence[Entry]) -> int:
+        """Return the place of the message that is lost: never that of the newest."""
+        older = [entry.message for entry in islice(pending, min(LOOKED_AT_MAX, len(pending) - 1))]
+        if self.kind is EvictionKind.LOWEST_PRIORITY:
+            return min(range(len(older)), key=lambda place: older[place].priority)
+        values = [(message.properties or {}).get(self.property_name) for message in (*older, pending[-1].message)]
+        last = {value: place for place, value in enumerate(values)}
+        replaced = (place for place, value in enumerate(values) if value is not None and last[value] != place)
+        return next(replaced, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ class Server:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Make the server. ``connections_max``: limit for all connectors together (``broker.process.descriptors``).
+        """Make the server. ``connections_max``: limit for all connectors together (``broker.process.machine``).
         ``clock``: clock of ``Turns``."""
         self._connectors = connectors
         self._connections_max = connections_max

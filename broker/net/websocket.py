@@ -5,7 +5,7 @@
 It behaves like the transport of a socket: reading can be paused, the Connection is called when the peer does not read,
 unwritten output is counted, and ``abort`` closes it at once. If one read has many frames, they are parsed in turns with
 other connections (``broker.net.turns``). Parts of an incomplete message are passed on and not kept. Of the session's
-output, it only knows where messages begin (``broker.protocols.websocket.messages``).
+output, it only knows where messages begin (``broker.protocols.websocket.frames``).
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from tandemmq.broker.protocols.websocket.frames import (
     PING,
     PONG,
     CloseCode,
+    Cut,
     FrameParser,
     WebSocketError,
+    binary_messages,
     close_frame,
     head,
+    stomp_messages,
 )
-from tandemmq.broker.protocols.websocket.messages import Cut, binary_messages, stomp_messages
 from tandemmq.broker.protocols.websocket.upgrade import Refusal, Request, RequestParser, accepted
 
 log = logging.getLogger(__name__)

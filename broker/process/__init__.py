@@ -1,2 +1,2 @@
-"""Resources of the process and its machine: memory, file descriptors, garbage collection, time zone, log, lag of the
-event loop."""
+"""Resources of the process and its machine: memory, file descriptors, garbage collection, time zone, log, and the
+interpreter's lock."""

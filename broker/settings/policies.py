@@ -9,11 +9,12 @@ from tandemmq.broker.core.policies import (
     DeadLetterKind,
     DeadLetterStrategy,
     DestinationPolicy,
+    Eviction,
+    EvictionKind,
     Policies,
     PolicyEntry,
     RedeliveryPolicy,
 )
-from tandemmq.broker.core.topics.eviction import Eviction, EvictionKind
 from tandemmq.broker.core.topics.recovery import Recovery, RecoveryKind
 from tandemmq.broker.settings.copying import SettingsCopy
 from tandemmq.config.destinations import (

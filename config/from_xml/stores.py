@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote
 
-from tandemmq.config import database_locker_properties, kahadb_properties, leveldb_properties
+from tandemmq.config import kahadb_properties, leveldb_properties
 from tandemmq.config.from_xml.conversion import SECRET, TEXT, Conversion, Table
 from tandemmq.config.from_xml.document import Element
 from tandemmq.config.kahadb_property import Property, snake_case
@@ -23,9 +23,9 @@ def _by_name(*groups: tuple[Property, ...]) -> dict[str, Property]:
 _LOCKABLE: Final = kahadb_properties.LOCKER
 _KAHADB: Final = _by_name(kahadb_properties.KAHADB, _LOCKABLE)
 _MKAHADB: Final = _by_name(kahadb_properties.MKAHADB, _LOCKABLE)
-_LOCKER: Final = _by_name(_LOCKABLE, database_locker_properties.KINDS)
+_LOCKER: Final = _by_name(_LOCKABLE, kahadb_properties.LOCKER_KINDS)
 _LEVELDB: Final = _by_name(*leveldb_properties.GROUPS.values(), _LOCKABLE)
-_JDBC: Final = {each.name: each for each in (*_LOCKABLE, *database_locker_properties.KINDS)}
+_JDBC: Final = {each.name: each for each in (*_LOCKABLE, *kahadb_properties.LOCKER_KINDS)}
 _DATABASES: Final = (DATABASE, LEASE_DATABASE)
 #: Data source of a lock while the database is unknown: valid for the loader, but no real host.
 _NOWHERE: Final = "postgresql://USER@HOST/DATABASE"

@@ -19,7 +19,7 @@ session. A read proves nothing: a server that has lost its leader answers it, al
 
 **Length of a proof.** The leader ends a session after a silence of its length. A write does not count as contact at the
 leader; our server reports our requests to the leader with its next answer to a PING, every half tick
-(locker.zookeeper.touches). In the worst case our server loses the leader right after it has forwarded our write. So a
+(locker.zookeeper.session). In the worst case our server loses the leader right after it has forwarded our write. So a
 renewal is a `sync` and then the write. If it begins at time t:
 
 1. Our server gets the leader's answer to the sync after a PING that the leader sent at t - half a tick or later.

@@ -7,12 +7,13 @@ answers. A call that timed out may still take effect later.
 from __future__ import annotations
 
 import logging
+import math
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from tandemmq.locker.contract import Clock, Event, LockRefused, LockSettingsError, LockUnavailable, UnknownLocker
-from tandemmq.locker.zookeeper.touches import Touches
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -24,6 +25,9 @@ RETRY_SECONDS_MIN: Final = 0.05
 RETRY_SECONDS_MAX: Final = 0.5
 #: Limit of the wait for a connection, except the first one. kazoo continues to reconnect after it.
 BACK_SECONDS_MAX: Final = 0.5
+#: Least time between two stored requests, as a part of the session's length: 64 requests cover a whole session.
+SPACING: Final = 1 / 64
+REMEMBERED_MAX: Final = 64
 
 #: Logger that kazoo uses. kazoo warns at every attempt to connect; the locker logs once that no server answers.
 logger = logging.getLogger(__name__)
@@ -165,3 +169,52 @@ def _client(hosts: str, timeout_seconds: float, digest: str | None) -> KazooClie
         )
     except (ConfigurationError, ValueError) as error:
         raise LockSettingsError("zookeeper.hosts", hosts, "HOST:PORT,HOST:PORT,…") from error
+
+
+# ---- silence
+
+
+class Touches:
+    """Requests that touched one session: a lower bound, by our own clock, of the time from which ZooKeeper's leader
+    counts the silence of the session. Any thread. All times are seconds by the same clock.
+
+        we        --request-->  our server     touches the session at our server, for any request
+        leader    --PING----->  our server     every half tick
+        leader    <--PING-----  our server     lists the sessions touched since the last PING: the leader touches them
+        we        --connect-->  our server     reports the session to the leader, which touches it at once
+
+    (SessionTrackerImpl, LearnerSessionTracker, Learner.ping, LearnerHandler, Leader.lead and revalidateSession of
+    apache/zookeeper. A request that our server forwards to the leader, for example a write, does not touch the session
+    at the leader: PrepRequestProcessor.checkSession only checks it.) If we are connected to the leader itself, each
+    request touches the session there.
+
+    So the leader knows each of our requests that was answered before our server sent its answer to a PING.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._connected_at = -math.inf
+        self._answered: deque[tuple[float, float]] = deque(maxlen=REMEMBERED_MAX)
+
+    def connected(self, asked_at_seconds: float) -> None:
+        """Note a successful connect that began at this time: the leader has touched the session."""
+        with self._guard:
+            self._connected_at = max(self._connected_at, asked_at_seconds)
+
+    def answered(self, asked_at_seconds: float, answered_at_seconds: float, session_seconds: float) -> None:
+        """Note when a request was sent and when it was answered, with any answer. `session_seconds`: length of the
+        session."""
+        with self._guard:
+            if not self._answered or asked_at_seconds - self._answered[-1][0] >= session_seconds * SPACING:
+                self._answered.append((asked_at_seconds, answered_at_seconds))
+
+    def counted_since(self, reported_at_seconds: float) -> float:
+        """Return a lower bound of the time from which the leader counts, if our server has sent an answer to a PING at
+        `reported_at_seconds` or later. Minus infinity: nothing is known."""
+        with self._guard:
+            reported = (
+                asked_at
+                for asked_at, answered_at in self._answered
+                if answered_at <= reported_at_seconds  # prove: answered-before-told "answered_at" -> "asked_at"
+            )
+            return max(self._connected_at, *reported, -math.inf)

@@ -17,10 +17,9 @@ from tandemmq.broker.admin.answers import Answers, answer
 from tandemmq.broker.admin.api import parameters
 from tandemmq.broker.admin.api.broker_pages import BrokerPages, Handler, Running
 from tandemmq.broker.admin.api.destinations import Destinations, Messages
-from tandemmq.broker.admin.api.endpoints import Answer, Call, Endpoint, Refused, document, routes
+from tandemmq.broker.admin.api.endpoints import Answer, Call, Endpoint, Refused, Term, document, routes
 from tandemmq.broker.admin.api.listings import Listings
 from tandemmq.broker.admin.api.pauses import Pauses
-from tandemmq.broker.admin.api.term import Term
 from tandemmq.broker.admin.callers import Role, Sessions, cookie_of
 from tandemmq.broker.admin.connections import address_of
 from tandemmq.broker.admin.events import EventRing

@@ -14,9 +14,18 @@ from aiohttp import web
 
 from tandemmq.broker.admin.answers import Answers, answer
 from tandemmq.broker.admin.api import parameters
-from tandemmq.broker.admin.api.endpoints import TASK, Answer, Call, Endpoint, Nothing, Refused, RequestFields, status_of
+from tandemmq.broker.admin.api.endpoints import (
+    TASK,
+    Answer,
+    Call,
+    Endpoint,
+    Nothing,
+    Refused,
+    RequestFields,
+    Term,
+    status_of,
+)
 from tandemmq.broker.admin.api.tasks import Task, Tasks, back_up
-from tandemmq.broker.admin.api.term import Term
 from tandemmq.broker.admin.callers import Role
 from tandemmq.broker.admin.status import Report
 from tandemmq.broker.net.server import Server

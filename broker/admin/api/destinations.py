@@ -12,11 +12,10 @@ from aiohttp import web
 from tandemmq.broker.admin.answers import Answers, encoded
 from tandemmq.broker.admin.api import parameters
 from tandemmq.broker.admin.api.broker_pages import Running
-from tandemmq.broker.admin.api.endpoints import OBJECT, TASK, Answer, Call, Endpoint, Refused
+from tandemmq.broker.admin.api.endpoints import KINDS, OBJECT, TASK, Answer, Call, Endpoint, Refused, Term
 from tandemmq.broker.admin.api.message_work import Choice, MessageWork
 from tandemmq.broker.admin.api.operator_client import operator_client
 from tandemmq.broker.admin.api.pauses import Pauses
-from tandemmq.broker.admin.api.term import KINDS, Term
 from tandemmq.broker.admin.callers import Role
 from tandemmq.broker.core.commands import AddDestination, Command, RemoveDestination
 from tandemmq.store.records.message import Destination

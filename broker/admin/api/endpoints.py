@@ -1,5 +1,5 @@
 """Endpoint of the API: a table entry. Its route, its checks and its part of the OpenAPI document are made from this
-entry."""
+entry. ``Term`` has the engine and the destinations that endpoints use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from tandemmq.broker.admin.answers import Answers, Cursor, answer
 from tandemmq.broker.admin.api.tasks import TooManyTasks
 from tandemmq.broker.admin.callers import ANYBODY, Caller, Role
 from tandemmq.broker.admin.guard import Guard, caller_of
+from tandemmq.broker.admin.status import Report
 from tandemmq.broker.core.commands import ClientError, ErrorKind
+from tandemmq.broker.engine.engine import Engine
+from tandemmq.store.records.message import Destination, DestinationKind
 
 log = logging.getLogger(__name__)
 
@@ -290,3 +293,53 @@ def _query_parameters(model: type[RequestFields]) -> list[dict[str, Any]]:
         {"name": name, "in": "query", "required": name in required, "schema": each}
         for name, each in schema.get("properties", {}).items()
     ]
+
+
+# ---- the term of a master
+
+
+KINDS: Final = {"queue": DestinationKind.QUEUE, "topic": DestinationKind.TOPIC}
+
+
+class Term:
+    """Term of the master. ``engine`` returns the engine of this term, None unless master."""
+
+    def __init__(self, report: Report, engine: Callable[[], Engine | None]) -> None:
+        self._report = report
+        self._engine = engine
+
+    def engine(self) -> Engine:
+        """Return the engine. Raises Refused unless master."""
+        engine = self._engine()
+        if engine is None:
+            raise self.not_master()
+        return engine
+
+    def not_master(self) -> Refused:
+        status = self._report.status()
+        holder = {"holder": status["holder"]} if status.get("holder") else {}
+        reason = f"{status['name']} is not master but {status['role']}"
+        return Refused(409, reason, name=status["name"], role=status["role"], **holder)
+
+    def existing(self, call: Call) -> tuple[Engine, Destination]:
+        """Return the engine and the destination in the path of the request. Raises Refused unless master, or if the
+        destination does not exist."""
+        engine, destination = self.engine(), Destination(kind_in(call), call.path["name"])
+        self.row(destination)
+        return engine, destination
+
+    def row(self, destination: Destination) -> Answer:
+        """Return the row of a destination. Raises Refused if the destination does not exist."""
+        try:
+            return self.engine().inventory.destination(destination)
+        except KeyError:
+            raise Refused(404, f"there is no {destination}") from None
+
+
+def kind_in(call: Call) -> DestinationKind:
+    """Return the kind of destination in the path of the request; queue if the path has none. Raises Refused for an
+    unknown kind."""
+    kind = call.path.get("kind", "queue")
+    if kind not in KINDS:
+        raise Refused(404, f"{kind[:64]!r} is not a kind of destination: expected queue or topic")
+    return KINDS[kind]

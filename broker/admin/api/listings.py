@@ -8,10 +8,9 @@ from typing import Any
 
 from tandemmq.broker.admin.answers import Answers
 from tandemmq.broker.admin.api import parameters
-from tandemmq.broker.admin.api.endpoints import PAGE, Answer, Call, Endpoint, Refused
+from tandemmq.broker.admin.api.endpoints import PAGE, Answer, Call, Endpoint, Refused, Term, kind_in
 from tandemmq.broker.admin.api.message_work import queue_of
 from tandemmq.broker.admin.api.operator_client import operator_client
-from tandemmq.broker.admin.api.term import Term, kind_in
 from tandemmq.broker.admin.callers import Role
 from tandemmq.broker.core.commands import Connect, Unsubscribe
 from tandemmq.broker.core.slices import Work

@@ -1,1 +1,1 @@
-"""Topics, durable subscribers and virtual topics."""
+"""Topics and durable subscribers."""

@@ -24,11 +24,11 @@ from tandemmq.broker.core.delivery import (
     volatile_entry,
 )
 from tandemmq.broker.core.memory import PENDING_BYTES, TOPIC_LINK_BYTES, Kind
+from tandemmq.broker.core.policies import Eviction
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.share import Share
 from tandemmq.broker.core.slices import ITEMS, WEIGHED_BYTES, Pace, Work
-from tandemmq.broker.core.topics.eviction import Eviction
 from tandemmq.broker.core.topics.matching import NO_AUDIENCE, Audience, Watching
 from tandemmq.broker.core.topics.recovery import Kept
 from tandemmq.store.operations import Page

@@ -16,9 +16,9 @@ from tandemmq.broker.protocols.amqp.errors import Scope, not_implemented
 from tandemmq.broker.protocols.amqp.hot import TRANSFER_HEAD_BYTES, transfer_head
 from tandemmq.broker.protocols.amqp.links import GRANTED_MAX, Callbacks, OutLink
 from tandemmq.broker.protocols.amqp.outcomes import command_of, kept_outcome
+from tandemmq.broker.protocols.amqp.output import Frames
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Flow
 from tandemmq.broker.protocols.amqp.transactions import Run, Transaction
-from tandemmq.broker.protocols.amqp.transfers import Frames
 from tandemmq.broker.protocols.session import COMMANDS_MAX
 
 _TRANSACTION: Final = "txn-id"

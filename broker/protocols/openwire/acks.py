@@ -21,7 +21,7 @@ from tandemmq.broker.core.commands import (
     refusal,
 )
 from tandemmq.broker.protocols.openwire.consumers import Consumer
-from tandemmq.broker.protocols.openwire.faults import text_of
+from tandemmq.broker.protocols.openwire.errors import text_of
 from tandemmq.broker.protocols.openwire.schema import MessageAck
 from tandemmq.store.records.acknowledgements import AckType
 

@@ -32,12 +32,11 @@ from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import STORED, WireFormat, message_of, stored_frame
 from tandemmq.broker.protocols.openwire.consumers import Consumer, first_of_group
 from tandemmq.broker.protocols.openwire.conversation import Conversation, Pending
-from tandemmq.broker.protocols.openwire.errors import FrameTooLong, WireError
-from tandemmq.broker.protocols.openwire.faults import throwable_of
+from tandemmq.broker.protocols.openwire.errors import FrameTooLong, WireError, throwable_of
 from tandemmq.broker.protocols.openwire.frames import FrameCutter
-from tandemmq.broker.protocols.openwire.handshake import Greeting, Terms
 from tandemmq.broker.protocols.openwire.sends import Window, refusal_of, send_of
 from tandemmq.broker.protocols.openwire.types import ConnectionId
+from tandemmq.broker.protocols.openwire.wireformat import Greeting, Terms
 from tandemmq.broker.protocols.output import Output
 from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
 from tandemmq.store.records.errors import RecordDamaged, Unencodable

@@ -1,21 +1,25 @@
-"""Agreement of two peers before the first command: the contents of WireFormatInfo.
+"""Agreement of two peers before the first command: the contents of WireFormatInfo, and the terms of a connection. Pure.
 
     properties = primitive map of the names below      (openwire.md 2.3)
 
-A WireFormatInfo is not confirmed: both sides compute the same agreement from the two that were sent, and use
-it from the next frame on. The broker requests loose frames without cache, in the newest version, so that a message's
-bytes are the same on the wire and in the journal (RAW_VERSIONS); and a feature is used only if both want it. Only in
-version 12 does a 6.x client convert the names of exceptions (faults.py).
+Both sides send a WireFormatInfo immediately. It is not confirmed: both sides compute the same agreement from the two
+that were sent, and use it from the next frame on. The broker requests loose frames without cache, in the newest
+version, so that a message's bytes are the same on the wire and in the journal (RAW_VERSIONS); and a feature is used
+only if both want it. Only in version 12 does a 6.x client convert the names of exceptions (errors.py).
+
+Then the broker sends a BrokerInfo without a request, because a Java client waits for the broker's id before its first
+XA transaction, without a time limit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tandemmq.broker.protocols.openwire.codec import CACHE_SIZE_DEFAULT, WireFormat
+from tandemmq.broker.protocols.openwire.codec import CACHE_SIZE_DEFAULT, STORED, WireFormat
 from tandemmq.broker.protocols.openwire.errors import WireError
-from tandemmq.broker.protocols.openwire.schema import WireFormatInfo
-from tandemmq.broker.protocols.openwire.types import VERSION_MAX
+from tandemmq.broker.protocols.openwire.schema import BrokerInfo, WireFormatInfo
+from tandemmq.broker.protocols.openwire.types import VERSION_MAX, BrokerId
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.properties import Long, decode_properties, encode_properties
 
@@ -26,6 +30,10 @@ CACHE_SIZE = 1024
 
 PROPERTIES_MAX = 64  # limit of newer Java readers
 PROPERTIES_BYTES_MAX = 16 * 1024
+
+FRAME_BYTES_MAX = 100 * 1024 * 1024
+# Bytes of a MessageDispatch beside its message: names and ids. A message that was just short enough goes out, too.
+DISPATCH_BYTES = 64 * 1024
 
 LONG_MAX = (1 << 63) - 1
 
@@ -151,3 +159,67 @@ def negotiate(ours: WireFormatInfo, theirs: WireFormatInfo) -> Agreement:
         inactivity_ms=least_or_off("MaxInactivityDuration"),
         initial_delay_ms=least_or_off("MaxInactivityDurationInitalDelay"),
     )
+
+
+# ---- the broker's part
+
+
+class Terms(NamedTuple):
+    """Terms of one connection. Intervals in milliseconds, 0: none. A frame to the client has at most
+    ``dispatch_bytes_max`` bytes.
+
+    A client that is silent for ``receive_interval_ms`` is disconnected. A client need not send anything before
+    ``initial_delay_ms``.
+    """
+
+    wire_format: WireFormat
+    dispatch_bytes_max: int
+    send_interval_ms: int
+    receive_interval_ms: int
+    initial_delay_ms: int
+
+
+class Greeting:
+    """Greeting of all connections of one connector. ``broker_id`` stays the same for the life of the store.
+
+    ``failover_uris`` are those of all brokers of a pair or set; clients with a failover transport learn them. Its owner
+    may change it.
+    """
+
+    __slots__ = ("_info", "broker_info", "failover_uris", "frame_bytes_max", "steals_links", "wire_format_info")
+
+    def __init__(
+        self,
+        broker_name: str,
+        broker_id: str,
+        broker_url: str,
+        *,
+        provider_version: str = "",
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        inactivity_ms: int = INACTIVITY_MS,
+        initial_delay_ms: int = INITIAL_DELAY_MS,
+        failover_uris: Sequence[str] = (),
+        steals_links: bool = False,
+    ) -> None:
+        self.failover_uris = failover_uris
+        self.steals_links = steals_links
+        self.frame_bytes_max = frame_bytes_max
+        self._info = our_info(
+            max_frame_size=min(frame_bytes_max + DISPATCH_BYTES, LONG_MAX),
+            provider_version=provider_version,
+            inactivity_ms=inactivity_ms,
+            initial_delay_ms=initial_delay_ms,
+        )
+        self.wire_format_info = STORED.encode(self._info)
+        self.broker_info = BrokerInfo(
+            broker_id=BrokerId(broker_id), broker_name=broker_name, broker_url=broker_url, peer_broker_infos=()
+        )
+
+    def agree(self, theirs: WireFormatInfo) -> Terms:
+        """Return the terms with a client. Raises WireError if no version is supported by both."""
+        agreement = negotiate(self._info, theirs)
+        silence = agreement.inactivity_ms
+        # AbstractInactivityMonitor: three signs of life within the time after which a silent connection ends.
+        interval = silence // 3 if silence > 3 else silence
+        delay = agreement.initial_delay_ms if silence else 0
+        return Terms(agreement.wire_format(), agreement.max_frame_size, interval, silence, delay)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 
-from tandemmq.locker.zookeeper.touches import REMEMBERED_MAX, Touches
+from tandemmq.locker.zookeeper.session import REMEMBERED_MAX, Touches
 
 SESSION = 64.0
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tandemmq.broker.settings.virtual_destinations import virtual_destinations
+from tandemmq.broker.settings.engine import virtual_destinations
 from tandemmq.config.bridges import meet
 from tandemmq.config.errors import SettingsError
 from tandemmq.config.settings import Settings

@@ -10,11 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from tandemmq.cli.config import config
-from tandemmq.config.database_locker_properties import KINDS
 from tandemmq.config.errors import RefusedSetting, SettingsError, UnknownSetting
 from tandemmq.config.io_exception_handler import BROKER, HANDLER, SECTION
 from tandemmq.config.kahadb import FIXED, SPECIAL
-from tandemmq.config.kahadb_properties import GROUPS, KAHADB, LOCKER, MKAHADB
+from tandemmq.config.kahadb_properties import GROUPS, KAHADB, LOCKER, LOCKER_KINDS, MKAHADB
 from tandemmq.config.kahadb_property import Outcome, Property, snake_case
 from tandemmq.config.load import ADAPTERS, SECTIONS, load
 from tandemmq.config.settings import Settings
@@ -106,9 +105,9 @@ def test_every_property_of_the_real_activemq_is_in_the_table(activemq_properties
         "KahaDBPersistenceAdapter": (KAHADB, LOCKER),
         "MultiKahaDBPersistenceAdapter": (MKAHADB, LOCKER, KAHADB),
         "FilteredKahaDBPersistenceAdapter": (MKAHADB,),
-        "SharedFileLocker": (LOCKER, KAHADB, KINDS),
-        "LeaseDatabaseLocker": (LOCKER, KINDS),
-        "DefaultDatabaseLocker": (LOCKER, KINDS),
+        "SharedFileLocker": (LOCKER, KAHADB, LOCKER_KINDS),
+        "LeaseDatabaseLocker": (LOCKER, LOCKER_KINDS),
+        "DefaultDatabaseLocker": (LOCKER, LOCKER_KINDS),
     }
     wiring = {
         # Set by ActiveMQ's own code when it wires its parts, in no documentation.

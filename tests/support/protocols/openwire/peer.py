@@ -11,10 +11,9 @@ from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import STORED, WireFormat
 from tandemmq.broker.protocols.openwire.conversation import Pending
 from tandemmq.broker.protocols.openwire.frames import FrameCutter
-from tandemmq.broker.protocols.openwire.handshake import Greeting
 from tandemmq.broker.protocols.openwire.session import OpenWireSession
 from tandemmq.broker.protocols.openwire.types import ConnectionId, ConsumerId, MessageId, ProducerId, SessionId
-from tandemmq.broker.protocols.openwire.wireformat import our_info
+from tandemmq.broker.protocols.openwire.wireformat import Greeting, our_info
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
 from tests.support.protocols.commands import one

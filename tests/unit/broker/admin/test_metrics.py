@@ -17,10 +17,9 @@ from prometheus_client.registry import CollectorRegistry
 
 from tandemmq.broker.admin.metric_table import METRICS, Kind
 from tandemmq.broker.admin.metrics import ROLES, SAMPLES, DestinationMetrics, StatusCollector
-from tandemmq.broker.admin.status import set_problems, set_warnings
+from tandemmq.broker.admin.status import LoopLag, set_problems, set_warnings
 from tandemmq.broker.core.slices import ITEMS, at_once
 from tandemmq.broker.ha.states import Phase, Trouble
-from tandemmq.broker.process.loop_lag import LoopLag
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 
 pytestmark = pytest.mark.promise("metrics-exist")

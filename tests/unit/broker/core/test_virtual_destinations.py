@@ -7,9 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandemmq.broker.core import names, virtual_destinations
-from tandemmq.broker.core.topics import virtual_topics
-from tandemmq.broker.core.topics.virtual_topics import VirtualTopics
-from tandemmq.broker.core.virtual_destinations import Composite, Forward, Mirrored, VirtualDestinations, VirtualTopic
+from tandemmq.broker.core.virtual_destinations import (
+    Composite,
+    Forward,
+    Mirrored,
+    VirtualDestinations,
+    VirtualTopic,
+    VirtualTopics,
+)
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
@@ -66,8 +71,8 @@ TOPICS = [f"VirtualTopic.{rest}" for rest in ("X", "A", "X.A", "X.A.X", "A.A")]
 def test_a_topic_feeds_the_queues_whose_names_match(changes: list[tuple[str, bool]], remembered: int) -> None:
     virtual = VirtualTopics()
     there: dict[str, None] = {}
-    before = virtual_topics.REMEMBERED_MAX, virtual_topics.REMEMBERED_QUEUES_MAX
-    virtual_topics.REMEMBERED_MAX, virtual_topics.REMEMBERED_QUEUES_MAX = remembered, 2 * remembered
+    before = virtual_destinations.TOPICS_REMEMBERED_MAX, virtual_destinations.QUEUES_REMEMBERED_MAX
+    virtual_destinations.TOPICS_REMEMBERED_MAX, virtual_destinations.QUEUES_REMEMBERED_MAX = remembered, 2 * remembered
     try:
         for name, is_new in changes:
             (virtual.know if is_new else virtual.forget)(queue(name))
@@ -79,7 +84,7 @@ def test_a_topic_feeds_the_queues_whose_names_match(changes: list[tuple[str, boo
                 wanted = [each for each in there if names.Pattern(each.split(".", 2)[2]).matches(topic)]
                 assert sorted(each.name for each in virtual.queues(topic)) == sorted(wanted)
     finally:
-        virtual_topics.REMEMBERED_MAX, virtual_topics.REMEMBERED_QUEUES_MAX = before
+        virtual_destinations.TOPICS_REMEMBERED_MAX, virtual_destinations.QUEUES_REMEMBERED_MAX = before
     assert not virtual.queues("news")
 
 

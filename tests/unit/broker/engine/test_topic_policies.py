@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from tandemmq.broker.core import policies
 from tandemmq.broker.core.commands import AckMode
-from tandemmq.broker.core.policies import DestinationPolicy
-from tandemmq.broker.core.topics import eviction, recovery
-from tandemmq.broker.core.topics.eviction import Eviction, EvictionKind
+from tandemmq.broker.core.policies import DestinationPolicy, Eviction, EvictionKind
+from tandemmq.broker.core.topics import recovery
 from tandemmq.broker.core.topics.recovery import Recovery, RecoveryKind
 from tandemmq.store.records.message import Destination, DestinationKind
 from tests.unit.broker.engine.conftest import PRICES
@@ -79,7 +79,7 @@ def test_kept_messages_are_bounded_and_make_room_for_others(make_harness: Any, m
 def test_which_messages_a_slow_consumer_loses_is_a_policy(
     make_harness: Any, monkeypatch: pytest.MonkeyPatch, kind: EvictionKind, looked_at: int, kept: list[str]
 ) -> None:
-    monkeypatch.setattr(eviction, "LOOKED_AT_MAX", looked_at)
+    monkeypatch.setattr(policies, "LOOKED_AT_MAX", looked_at)
     harness = make_harness(DestinationPolicy(pending_message_limit=3, eviction=Eviction(kind, "stock")))
     slow, sender = harness.consumer("s", PRICES, AckMode.AUTO), harness.client()
     slow.has_space = False

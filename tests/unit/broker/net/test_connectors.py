@@ -13,16 +13,14 @@ from typing import Any, cast
 import pytest
 
 from tandemmq.broker.mqtt.clients import MqttClients
-from tandemmq.broker.net.advertised_addresses import AdvertisedAddresses, MemberConnectors
-from tandemmq.broker.net.connectors import make_connector, url_of, urls_of
-from tandemmq.broker.net.known_hosts import KnownHosts
+from tandemmq.broker.net.connectors import AdvertisedAddresses, MemberConnectors, make_connector, url_of, urls_of
+from tandemmq.broker.net.origins import KnownHosts
 from tandemmq.broker.net.server import Connector, Server
 from tandemmq.broker.net.transport import DEFAULT_LIMITS
 from tandemmq.broker.protocols.amqp.opening import AmqpLimits
 from tandemmq.broker.protocols.amqp.session import AmqpSession
 from tandemmq.broker.protocols.mqtt.session import MqttLimits
-from tandemmq.broker.protocols.openwire.handshake import Greeting
-from tandemmq.broker.protocols.openwire.wireformat import our_info
+from tandemmq.broker.protocols.openwire.wireformat import Greeting, our_info
 from tandemmq.broker.protocols.session import Session
 from tandemmq.broker.protocols.stomp.frames import Limits
 from tandemmq.broker.protocols.stomp.session import StompSession

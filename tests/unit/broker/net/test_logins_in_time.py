@@ -16,9 +16,9 @@ from tandemmq.broker.net.transport import TransportLimits
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import STORED, WireFormat
 from tandemmq.broker.protocols.openwire.frames import FrameCutter
-from tandemmq.broker.protocols.openwire.handshake import Greeting
 from tandemmq.broker.protocols.openwire.session import OpenWireSession
 from tandemmq.broker.protocols.openwire.types import ConnectionId
+from tandemmq.broker.protocols.openwire.wireformat import Greeting
 from tests.support.client.idle_time import IdleTime
 from tests.support.protocols.openwire.peer import info
 

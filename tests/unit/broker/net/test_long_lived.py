@@ -21,7 +21,7 @@ from tandemmq.broker.engine.part import Loop
 from tandemmq.broker.mqtt.clients import MqttClients
 from tandemmq.broker.net.connectors import make_connector
 from tandemmq.broker.net.server import Server
-from tandemmq.broker.process.garbage import GROWTH_BYTES, REFREEZE_SECONDS, LongLived
+from tandemmq.broker.process.memory import GROWTH_BYTES, REFREEZE_SECONDS, LongLived
 from tandemmq.broker.protocols.mqtt.packets import PacketType, Will
 from tandemmq.broker.protocols.mqtt.properties import NONE
 from tandemmq.broker.protocols.websocket.frames import TEXT

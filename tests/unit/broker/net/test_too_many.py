@@ -12,7 +12,7 @@ import pytest
 
 import tandemmq.broker.net.server
 from tandemmq.broker.net.server import Connector, Server
-from tandemmq.broker.process.descriptors import CONNECTIONS_MIN, RESERVE_MIN, connections_max
+from tandemmq.broker.process.machine import CONNECTIONS_MIN, RESERVE_MIN, connections_max
 from tandemmq.broker.protocols.stomp.session import StompSession
 
 pytestmark = pytest.mark.promise("limits-after-login")

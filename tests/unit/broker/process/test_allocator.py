@@ -12,13 +12,13 @@ import pytest
 HEAP = """
     import time
     import os
-    from tandemmq.broker.process import allocator
-    from tandemmq.broker.process.allocator import PERIOD_SECONDS, FreeMemory, give_back_long_blocks
+    from tandemmq.broker.process import memory as module
+    from tandemmq.broker.process.memory import PERIOD_SECONDS, FreeMemory, give_back_long_blocks
 
     statm = os.open("/proc/self/statm", os.O_RDONLY)
 
     def resident_bytes():
-        return allocator.resident_bytes(statm)
+        return module.resident_bytes(statm)
 
     give_back_long_blocks()
     now = 0.0
@@ -79,7 +79,7 @@ def test_one_trim_at_a_time_and_none_without_a_thread() -> None:
     run("""
         import threading
         goes_on, trims = threading.Event(), []
-        allocator.trim = lambda: (trims.append(1), goes_on.wait(30))
+        module.trim = lambda: (trims.append(1), goes_on.wait(30))
         kept = [bytes(20_000) for _ in range(3_000)]
         live(0, 5)
         assert len(trims) == 1, trims

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandemmq.broker.core.scheduling.cron import Cron
-from tandemmq.broker.process.local_zone import LocalZone
-from tandemmq.broker.process.machine_memory import memory_bytes
+from tandemmq.broker.process.machine import LocalZone, memory_bytes
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

@@ -12,9 +12,9 @@ import pytest
 from tandemmq.broker.core.virtual_destinations import Mirrored, VirtualTopic
 from tandemmq.broker.ha.mastership import BACK_OFF_SECONDS_MAX
 from tandemmq.broker.security.logins import Logins
+from tandemmq.broker.settings.engine import virtual_destinations
 from tandemmq.broker.settings.replication import security_token, zk_password
 from tandemmq.broker.settings.store import FENCE_CHECK_SECONDS_MAX, store_settings
-from tandemmq.broker.settings.virtual_destinations import virtual_destinations
 from tandemmq.cli.admin import DEFAULT_ADMIN
 from tandemmq.cli.client import DEFAULT_URL
 from tandemmq.config.errors import SettingsError

@@ -10,10 +10,9 @@ import pytest
 from aiohttp import web
 
 from tandemmq.broker.admin.api.destinations import Destinations
-from tandemmq.broker.admin.api.endpoints import Call, Refused
+from tandemmq.broker.admin.api.endpoints import Call, Refused, Term
 from tandemmq.broker.admin.api.parameters import Pausing
 from tandemmq.broker.admin.api.pauses import PauseRecord, Pauses
-from tandemmq.broker.admin.api.term import Term
 from tandemmq.broker.admin.callers import TOKEN_HOLDER
 from tandemmq.broker.admin.status import Report
 from tandemmq.broker.core.commands import AddDestination, ClientError, RemoveDestination, Send

@@ -27,9 +27,9 @@ from tandemmq.broker.core.commands import (
     Unsubscribe,
 )
 from tandemmq.broker.protocols.openwire import conversation, schema
-from tandemmq.broker.protocols.openwire.handshake import Greeting
 from tandemmq.broker.protocols.openwire.schema import TransactionType
 from tandemmq.broker.protocols.openwire.types import ConnectionId, ConsumerId, ProducerId, SessionId
+from tandemmq.broker.protocols.openwire.wireformat import Greeting
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import LocalTransactionId
 from tests.support.protocols.commands import one

@@ -31,7 +31,6 @@ from tandemmq.broker.core.commands import (
 )
 from tandemmq.broker.protocols.openwire import consumers, schema
 from tandemmq.broker.protocols.openwire.codec import STORED
-from tandemmq.broker.protocols.openwire.handshake import Greeting
 from tandemmq.broker.protocols.openwire.sends import (
     MESSAGE_SIZE_MIN,
     PAIRS_MAX,
@@ -48,7 +47,7 @@ from tandemmq.broker.protocols.openwire.types import (
     ProducerId,
     SessionId,
 )
-from tandemmq.broker.protocols.openwire.wireformat import properties_of
+from tandemmq.broker.protocols.openwire.wireformat import Greeting, properties_of
 from tandemmq.broker.protocols.session import RECEIVED_BYTES_MAX
 from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.properties import encode_properties

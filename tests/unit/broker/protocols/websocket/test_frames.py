@@ -20,14 +20,17 @@ from tandemmq.broker.protocols.websocket.frames import (
     PING,
     PONG,
     TEXT,
+    TEXT_BYTES_MAX,
     CloseCode,
     FrameParser,
     WebSocketError,
+    binary_messages,
     close_frame,
     head,
+    is_text,
+    stomp_messages,
     unmasked,
 )
-from tandemmq.broker.protocols.websocket.messages import TEXT_BYTES_MAX, binary_messages, is_text, stomp_messages
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tests.support.broker.websocket_peer import client_frame
 from tests.support.protocols.stomp_peer import StompPeer

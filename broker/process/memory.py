@@ -1,12 +1,19 @@
-"""Memory allocation of this process, so that freed memory returns to the system.
+"""Memory of this process: freed memory returns to the system, and the garbage collector skips long-lived objects.
 
 glibc returns memory at the end of its heap only. Below a block that stays, freed blocks stay too: after 8,000 TLS
 handshakes, of which 400 were under way at once, 92 MiB were free and 5 MiB in use.
+
+The collector stops the whole process while it scans long-lived objects: 0.9 s with 90,000 destinations. The broker
+breaks reference cycles when it drops the objects of a client, so reference counts free them, and the collector would
+find nothing. So whenever the memory of clients has grown, all objects become permanent (``gc.freeze``). Newer objects
+are collected as usual. An unreachable cycle of permanent objects is freed only after ``LongLived.end``, so objects
+become permanent only as often as the growth requires.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import threading
 import time
@@ -30,6 +37,14 @@ PERIOD_SECONDS: Final = 2.0
 FREE_BYTES_MIN: Final = 4 << 20
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+# Memory of about 2,700 destinations or 10,000 small messages, which the collector scans in 10 to 20 ms.
+GROWTH_BYTES = 8 << 20
+# Minimum time between two freezes if the memory shrank in between and has not reached its former maximum.
+REFREEZE_SECONDS = 10.0
+
+
+# ---- freed memory
 
 
 def give_back_long_blocks() -> None:
@@ -99,3 +114,37 @@ class FreeMemory:
     def _trim(self, statm: int, used: int) -> None:
         trim()
         self._beside = resident_bytes(statm) - used
+
+
+# ---- long-lived objects
+
+
+class LongLived:
+    """Freezes long-lived objects, so that the collector skips them. One object for each term as master. On the loop."""
+
+    __slots__ = ("_again", "_clock", "_most", "_permanent")
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._permanent = 0  # bytes held at the last freeze, or the minimum since
+        self._most = 0
+        self._again = 0.0
+
+    def update(self, used: int) -> None:
+        """Freeze all objects if ``used`` (``Memory.used``, in bytes) has grown enough. Call it about ten times a
+        second."""
+        if used < self._permanent:
+            self._permanent = used
+        if used - self._permanent < GROWTH_BYTES:
+            return
+        now = self._clock()
+        if used < self._most + GROWTH_BYTES and now < self._again:
+            return
+        gc.freeze()
+        self._permanent = used
+        self._most = max(self._most, used)
+        self._again = now + REFREEZE_SECONDS
+
+    def end(self) -> None:
+        """End the term: make all objects collectable again."""
+        gc.unfreeze()
