@@ -149,10 +149,11 @@ class ActiveMQStored(ActiveMQ5):
 
 CREATE_SECONDS_MAX = 120.0
 _SETTINGS = "tcpSendBufferSize=1048576;tcpReceiveBufferSize=1048576;useEpoll=true"
-#: A STOMP consumer gets as many messages of 1 KiB at once as from the other brokers.
+#: A STOMP consumer gets as many messages of 1 KiB at once as from the other brokers. A STOMP connection has no
+#: heart-beats, and is idle while other brokers are loaded: by default Artemis would close it after 60 s.
 _ACCEPTORS = {
     "jms": "CORE,OPENWIRE",
-    "stomp": "STOMP;anycastPrefix=/queue/;stompConsumerCredits=1048576",
+    "stomp": "STOMP;anycastPrefix=/queue/;stompConsumerCredits=1048576;connectionTtl=-1",
     "mqtt": "MQTT",
     "amqp": "AMQP",
 }
