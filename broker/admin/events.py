@@ -7,7 +7,7 @@ The file, ``<index root>/<broker.name>.events``, is the broker's own; no other b
 writes its name into it:
 
     offset 0      a frame  JSON: format, name of the broker, number and length of the slots
-    offset 512    a frame  JSON: the sign of life (both clocks, pid, host, last receipt, whether it ended in order)
+    offset 512    a frame  JSON: the sign of life (both clocks, pid, host, last receipt, whether it ended normally)
     offset 4096   slots    a frame each, JSON: an event with its number n, in slot n modulo their number
 
     frame = crc32 of the rest (4 bytes), length (2 bytes), that many bytes; big-endian

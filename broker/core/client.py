@@ -5,7 +5,7 @@ life cycle.
 client ends before the client does, and the client ends once. Each client ends in ``State.GONE``:
 
     READY <-> ASKING, READY <-> WORKING             its commands are carried out, or wait
-    READY -> DISCONNECTING -> DISCONNECTED -> GONE  the client leaves in order
+    READY -> DISCONNECTING -> DISCONNECTED -> GONE  the client disconnects
     any -> LOST -> GONE                             its connection closes
     WORKING -> LOST_AT_WORK -> LOST -> GONE         its connection closes during work for it
 """
