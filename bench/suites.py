@@ -10,7 +10,8 @@ Nothing is fetched, and nothing of a checkout is kept. Python suites are copied 
 only their broker has are replaced by those that every broker has (``/exchange/amq.fanout/x`` is a topic here), and run
 with pytest. The tests of Java suites must be compiled already, by the instructions of the suite. They run class by
 class. If a test starts a broker in its own process, it gets one in another process instead (``bench.outside``): this
-broker, or with ``--broker activemq`` ActiveMQ 5.17. docs/compatibility.md lists the results, and the reasons of the differences.
+broker, or with ``--broker activemq`` ActiveMQ 5.17. docs/compatibility.md lists the results, and the reasons of the
+differences.
 """
 
 from __future__ import annotations
