@@ -65,8 +65,8 @@ def run(
     would take.
 
     Writes ``replay_selection``, ``replay_ledger``, ``replay_refused`` and the state of the replay below ``out``. The
-    summary is clean only if all selected messages are at the broker. Raises ValueError if ``out`` holds another replay, InUse if one
-    is running with it.
+    summary is clean only if all selected messages are at the broker. Raises ValueError if ``out`` holds another replay,
+    InUse if one is running with it.
     """
     out = os.path.abspath(out)
     ledger = Ledger(Path(out) / STATE)
