@@ -32,7 +32,7 @@ _POLICY_ENTRY: Final = {
     ("tempQueue", "`false`"): accepted(),
     ("tempTopic", "`false`"): accepted(),
     ("destination", "–"): refused("Set queue, topic, temp_queue or temp_topic."),
-    ("queuePrefetch", "`1000`"): accepted("For clients that request no other number than their default."),
+    ("queuePrefetch", "`1000`"): accepted("For clients that keep the default of their library."),
     ("queueBrowserPrefetch", "`500`"): accepted(),
     ("topicPrefetch", "`32767`"): accepted(),
     ("durableTopicPrefetch", "`100`"): accepted(),
