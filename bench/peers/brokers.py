@@ -40,8 +40,10 @@ HEAP = "1G"
 _CONFIGURATION = Template("""\
 <beans xmlns="http://www.springframework.org/schema/beans"
        xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
-       xsi:schemaLocation="http://www.springframework.org/schema/beans http://www.springframework.org/schema/beans/spring-beans.xsd
-                           http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
+       xsi:schemaLocation="http://www.springframework.org/schema/beans
+       http://www.springframework.org/schema/beans/spring-beans.xsd
+                           http://activemq.apache.org/schema/core
+                           http://activemq.apache.org/schema/core/activemq-core.xsd">
   <broker xmlns="http://activemq.apache.org/schema/core" brokerName="bench" dataDirectory="$data" useJmx="false"
           schedulerSupport="false" useShutdownHook="true">
     <destinationPolicy>
@@ -129,7 +131,7 @@ class ActiveMQ5(Connected, ActiveMQ):
 
 
 class ActiveMQ6(ActiveMQ5):
-    """6.3.1, which also speaks MQTT and AMQP."""
+    """ActiveMQ 6.3.1, which also supports MQTT and AMQP."""
 
     name = "activemq-6"
     schemes: ClassVar[Mapping[str, str]] = {**ActiveMQ5.schemes, "mqtt": "mqtt+nio", "amqp": "amqp+nio"}

@@ -41,8 +41,9 @@ _QPID_JMS: Final = "org.apache.qpid.jms"
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A load. ``pattern``: of JmsLoad, which speaks AMQP by Qpid JMS. ``outstanding``: maximum of messages sent and not
-    confirmed; None if a send waits for no answer. Unless ``is_stored``, the broker need not sync."""
+    """A load. ``pattern``: a pattern of JmsLoad, which uses Qpid JMS for AMQP. ``outstanding``: maximum number of
+    messages that are sent and not confirmed; None if a send waits for no answer. ``is_stored`` False: the broker need
+    not sync."""
 
     protocol: str
     senders: int = 0

@@ -115,7 +115,8 @@ class Server(ABC):
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def await_standby(self, has_caught_up: bool = False) -> None:
-        """Return when a server over another server's store stands by, with ``has_caught_up`` also knows its content."""
+        """Return when this server, which shares another server's store, is its standby; with ``has_caught_up``, when it
+        has also read the store."""
         if self.admin_url is None:
             time.sleep(STANDBY_SECONDS)  # it has no status
             return
@@ -199,7 +200,7 @@ class Connected(Server):
 
 @contextmanager
 def running_pair(master: Server, standby: Server, *, has_caught_up: bool = False) -> Iterator[list[Server]]:
-    """Run two servers over one store: the first serves, the second stands by."""
+    """Run two servers on one store: the first is the master, the second its standby."""
     with ExitStack() as running:
         running.callback(standby.discard)
         running.enter_context(master)

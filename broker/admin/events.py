@@ -134,7 +134,7 @@ class FormerRing:
 
     @property
     def end(self) -> Event | None:
-        """Event for the death of a broker that did not end in order; None if it did, or if this is unknown."""
+        """Event for the death of a broker that did not end cleanly; None if it did, or if this is unknown."""
         if self.sign is None or self.sign.has_ended:
             return None
         facts: dict[str, Any] = {"pid": self.sign.pid}
@@ -208,8 +208,7 @@ class EventRing:
             self._thread.start()
 
     def close(self) -> None:
-        """Write the events that are not written, for at most CLOSE_SECONDS_MAX, and note an end in order in the
-        file."""
+        """Write the events that are not written, for at most CLOSE_SECONDS_MAX, and note a clean end in the file."""
         self._must_end = True
         self._wake.set()
         if self._thread is not None and self._thread.native_id is not None:

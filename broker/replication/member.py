@@ -232,7 +232,7 @@ class SetLocker(Locker):
         return self._replica.try_acquire()
 
     def keep_alive(self) -> bool:
-        # A closed store has ended its term in order: until ``release`` that is no loss of the lock.
+        # A closed store has ended its term cleanly: until ``release`` that is no loss of the lock.
         return self._replica.state.leads or self._replica.is_let_go
 
     def announce(self, epoch: int, admin: str | None = None) -> None:
