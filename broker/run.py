@@ -273,7 +273,7 @@ class Broker:
             self._admin.end_sessions(names)
 
     def _hang_up_users(self, names: frozenset[str]) -> None:
-        """Hang up on users that were removed."""
+        """Close the connections of users that were removed."""
         if self._engine is not None:
             self._engine.hang_up_users(names)
 

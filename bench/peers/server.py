@@ -132,7 +132,7 @@ class Server(ABC):
             )
 
         def late() -> BenchError:
-            return BenchError(f"{self.name} does not stand by within {seconds:g} s: {status}\n{self.output()}")
+            return BenchError(f"{self.name} is not a standby within {seconds:g} s: {status}\n{self.output()}")
 
         seconds = CATCH_UP_SECONDS_MAX if has_caught_up else START_TIMEOUT_SECONDS
         wait_until(stands_by, seconds, late, pause_seconds=0.05)
@@ -231,9 +231,8 @@ def _signal_session(leader: int, number: signal.Signals) -> None:
 
 
 class TandemMQ(Server):
-    """A broker, of this tree and with this Python or others; two over one ``data`` directory are a pair.
-
-    ``tree``: None for the package that ``python`` has installed."""
+    """A broker of this tree or of another ``tree``, in this Python or another; two brokers on one ``data`` directory
+    are a pair. ``tree`` None: the package that is installed in ``python``."""
 
     name = "tandemmq"
 

@@ -80,8 +80,8 @@ def paused(destinations: Iterable[Destination], closed: set[Destination]) -> Mus
 
 
 def memory_full(message: Message, target: Target, memory: Memory) -> MustWait | None:
-    """Return the reason why a message that is not stored must wait, if any. ClientError: it exceeds the limit
-    alone."""
+    """Return the reason why a message that is not stored must wait, if any. ClientError: the message alone
+    exceeds the limit."""
     if isinstance(target, Topic) and not target.durables:
         return None
     destination = target.destination
