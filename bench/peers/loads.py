@@ -1,4 +1,4 @@
-"""Loads of a fair comparison: programs that talk to every broker by the same client (bench/peers/programs).
+"""Loads of a fair comparison: programs that use the same client for every broker (bench/peers/programs).
 
 A load connects, writes "ready", and then answers each line of its standard input with one line of JSON:
 
@@ -84,7 +84,7 @@ AMQP: Final[Mapping[str, Workload]] = {
     "amqp-1000": Workload("amqp", 4, 4, 1_000, outstanding=4_000, rate=1_000),
     "stomp-1000": LATENCIES["stomp-1000"],
 }
-#: By the rows of issue "Speed": messages are counted as received if the pattern receives, else as sent.
+#: Patterns of JMS code. Messages are counted as received if the pattern receives, otherwise as sent.
 PATTERNS: Final[Mapping[str, Workload]] = {
     "client-acknowledge": _jms("client-acknowledge"),
     "receive-commit": _jms("receive-commit"),
