@@ -35,7 +35,7 @@ OWNER_CALLS: Final = (0, 6)
 #: A rotation takes some calls; then batches are written into the file.
 ROTATED_OWNER_CALLS: Final = (8, 24)
 WATCH_SECONDS: Final = 0.05
-#: If no broker serves clients for this time, one more broker gets the lock.
+#: Time without a broker that serves clients after which one more broker gets the lock.
 MASTERLESS_SECONDS: Final = 0.2
 #: Time within which the gap must come, or all brokers wake up.
 GAP_SECONDS_MAX: Final = 15.0

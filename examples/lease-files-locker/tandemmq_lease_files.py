@@ -47,7 +47,7 @@ NONCE_BITS: Final = 64
 
 @dataclass(slots=True)
 class _Claim:
-    """This broker's file, which is open."""
+    """The file of this broker, which is open."""
 
     number: int
     path: str
