@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 MQTT_GRACE: Final = 1.5
 
 _LOOPBACK: Final = ("127.", "localhost", "::1")
-# Schemes of clients by the protocol of a connector, and whether it uses TLS. Of WebSocket, only AMQP's clients learn
-# addresses.
+# Schemes of clients, by the protocol of a connector and whether it uses TLS. Of the clients that use WebSocket, only
+# those of AMQP get addresses.
 _OF_CLIENTS: Final = {
     (OPENWIRE, False): "tcp",
     (OPENWIRE, True): "ssl",
@@ -53,8 +53,8 @@ _AMQP_SCHEMES: Final = tuple([scheme for (protocol, _), scheme in _OF_CLIENTS.it
 
 
 def url_of(settings: Settings) -> str:
-    """Return the URL of the broker in BrokerInfo and advisories: that of the first connector with OpenWire, or if there
-    is none of the first connector."""
+    """Return the URL of the broker in BrokerInfo and advisories: the URL of the first OpenWire connector, otherwise of
+    the first connector."""
     hostname = hostname_of(settings)
     for each in settings.connectors:
         if each.protocol == OPENWIRE:

@@ -32,7 +32,8 @@ PROPERTIES_MAX = 64  # limit of newer Java readers
 PROPERTIES_BYTES_MAX = 16 * 1024
 
 FRAME_BYTES_MAX = 100 * 1024 * 1024
-# Bytes of a MessageDispatch beside its message: names and ids. A message that was just short enough goes out, too.
+# Bytes of a MessageDispatch beside its message: names and ids. Thus a message of the maximum size can also be
+# delivered.
 DISPATCH_BYTES = 64 * 1024
 
 LONG_MAX = (1 << 63) - 1
