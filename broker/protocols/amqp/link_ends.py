@@ -25,8 +25,7 @@ from tandemmq.broker.protocols.amqp.deliveries_out import DeliveriesOut
 from tandemmq.broker.protocols.amqp.endpoint import Connected, Endpoint
 from tandemmq.broker.protocols.amqp.errors import LINK_STOLEN
 from tandemmq.broker.protocols.amqp.link_table import Link, LinkTable
-from tandemmq.broker.protocols.amqp.links import Callbacks, InLink, OutLink, do_nothing
-from tandemmq.broker.protocols.amqp.outcomes import acknowledged, error_of
+from tandemmq.broker.protocols.amqp.links import Callbacks, InLink, OutLink, acknowledged, do_nothing, error_of
 from tandemmq.broker.protocols.amqp.schema import Error
 from tandemmq.broker.protocols.amqp.subscriptions import Subscription, end, find, reason_of
 from tandemmq.broker.protocols.amqp.termini import refusal_of

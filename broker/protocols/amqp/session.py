@@ -49,7 +49,7 @@ from tandemmq.broker.protocols.amqp.errors import (
 from tandemmq.broker.protocols.amqp.frames import OF_SASL, Frame, FrameCutter
 from tandemmq.broker.protocols.amqp.link_ends import LinkEnds
 from tandemmq.broker.protocols.amqp.link_table import HANDLE_MAX, Link
-from tandemmq.broker.protocols.amqp.links import Callbacks, OutLink
+from tandemmq.broker.protocols.amqp.links import Callbacks, OutLink, acknowledged
 from tandemmq.broker.protocols.amqp.opening import (
     CHANNEL_MAX,
     AmqpLimits,
@@ -60,7 +60,6 @@ from tandemmq.broker.protocols.amqp.opening import (
     refusal,
     wrong_header,
 )
-from tandemmq.broker.protocols.amqp.outcomes import acknowledged
 from tandemmq.broker.protocols.amqp.outgoing import TakesLong, encode
 from tandemmq.broker.protocols.amqp.output import AmqpOutput
 from tandemmq.broker.protocols.amqp.schema import Error
