@@ -32,6 +32,7 @@ from tandemmq.broker.core.commands import (
     forget_frames,
 )
 from tandemmq.broker.protocols.amqp import frames, sasl, schema
+from tandemmq.broker.protocols.amqp.attached_links import HANDLE_MAX, Link, LinkEnds
 from tandemmq.broker.protocols.amqp.channel import Channel
 from tandemmq.broker.protocols.amqp.codec import read_performative
 from tandemmq.broker.protocols.amqp.deliveries_in import Sent
@@ -47,8 +48,6 @@ from tandemmq.broker.protocols.amqp.errors import (
     Scope,
 )
 from tandemmq.broker.protocols.amqp.frames import OF_SASL, Frame, FrameCutter
-from tandemmq.broker.protocols.amqp.link_ends import LinkEnds
-from tandemmq.broker.protocols.amqp.link_table import HANDLE_MAX, Link
 from tandemmq.broker.protocols.amqp.links import Callbacks, OutLink, acknowledged
 from tandemmq.broker.protocols.amqp.opening import (
     CHANNEL_MAX,
