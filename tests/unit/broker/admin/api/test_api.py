@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -16,13 +17,19 @@ from tandemmq.broker.admin.answers import Answers
 from tandemmq.broker.admin.api import api as api_module
 from tandemmq.broker.admin.api.api import STREAMS_WITHOUT_LOGIN_MAX, EventStream
 from tandemmq.broker.admin.api.endpoints import routes
+from tandemmq.broker.admin.api.listings import Listings
+from tandemmq.broker.admin.callers import TOKEN_HOLDER
 from tandemmq.broker.admin.events import EventRing
 from tandemmq.broker.admin.guard import Guard
 from tandemmq.broker.admin.server import AdminServer
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.core.topics.shared import CLIENT_ID
 from tandemmq.cli.api import place
 from tests.support.acceptance.broker_process import BrokerProcess, tandemmq, wait_until
 from tests.support.acceptance.stomp_wire import LOST, Wire
+from tests.support.broker.engine_term import EngineTerm
 from tests.unit.broker.admin.api.conftest import Clients, Operator
+from tests.unit.broker.engine.conftest import PRICES, Harness, come
 
 
 def test_the_document_names_every_page_and_each_answers_as_it_says(operator: Operator, clients: Clients) -> None:
@@ -106,6 +113,55 @@ def test_a_durable_subscription_is_deleted_while_its_client_is_away(broker: Brok
         lambda: operator.ask("DELETE", "subscriptions/me%2Ftoo/a%2F%23")[0] == 200, "its client is seen to be gone"
     )
     assert held() == []
+
+
+def test_a_shared_subscription_is_deleted(tmp_path: Path) -> None:
+    """The store has the shared subscriptions of JMS under the broker's own client id."""
+    data = tmp_path / "data"
+    term = EngineTerm(str(data))
+    for client_id, is_global in (("me", False), ("you", True)):
+        share = f"#durable/{'' if is_global else client_id}/sub"
+        client = come(term, client_id)
+        client.subscribe(
+            "s", PRICES, share=share, has_terms=True, is_global=is_global, durable_name="sub", receipt="joined"
+        )
+        term.wait(lambda client=client: client.receipts == ["joined"])
+    term.close()
+    broker = BrokerProcess(data, "a").start()
+    try:
+        broker.wait_role("master")
+        operator = Operator(broker)
+        rows = [(each["client_id"], each["name"]) for each in operator.get("subscriptions")["items"]]
+        assert rows == [(CLIENT_ID, "#durable//sub"), (CLIENT_ID, "#durable/me/sub")]
+        operator.change("DELETE", f"subscriptions/{CLIENT_ID}/%23durable%2Fme%2Fsub")
+        tool = f"--admin=http://127.0.0.1:{broker.admin}"
+        assert tandemmq("subscriptions", "delete", CLIENT_ID, "#durable//sub", tool).returncode == 0
+        assert json.loads(tandemmq("subscriptions", tool, "--json").stdout)["items"] == []
+    finally:
+        broker.stop()
+
+
+async def test_a_membership_of_mqtt_is_deleted_while_others_consume() -> None:
+    harness = Harness(EngineSettings())
+    clients = [harness.client(id).subscribe("s", PRICES, share="g", durable_name="d").turn() for id in ("me", "you")]
+    clients[0].vanish()
+    term: Any = SimpleNamespace(engine=lambda: harness.engine)
+    nothing: Any = None
+    [delete] = [
+        each
+        for each in Listings(term, nothing, nothing).endpoints()
+        if each.method == "DELETE" and each.path.startswith("/subscriptions")
+    ]
+    call: Any = SimpleNamespace(caller=TOKEN_HOLDER, path={"client_id": "me", "name": "d"})
+    deleting = asyncio.ensure_future(delete.handle(call))
+    async with asyncio.timeout(10):
+        while not deleting.done():
+            harness.turn()
+            await asyncio.sleep(0)
+    assert deleting.result() == {}
+    assert not harness.destinations.holdings.of("me")
+    harness.client().send("a", PRICES).turn()
+    assert clients[1].bodies == ["a"]
 
 
 STRANGE = ("a/b", "a:b", "a+b%20c", "<img src=x>", ".", "..", "~..", "{x}", "a{b", "a}b", "a#y=1&z", "__proto__", "%2e")
