@@ -31,6 +31,6 @@ def decoded(message: Message, *, is_quick: bool) -> Message | None:
     """Return an encoded message as ActiveMQ's transformer ``jms`` makes it: with the same header, and a JMS body. A
     message that is damaged or compressed, or whose body has no JMS form, is returned unchanged. With ``is_quick``,
     None is returned for a message that takes more than a millisecond or two."""
-    from tandemmq.broker.protocols.amqp.decoded import decode
+    from tandemmq.broker.protocols.amqp.bodies import decode
 
     return decode(message, is_quick=is_quick)

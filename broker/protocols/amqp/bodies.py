@@ -1,4 +1,5 @@
-"""JMS body of an encoded message, as ActiveMQ's transformer ``jms`` maps it (JMSMappingInboundTransformer). Pure.
+"""JMS form of encoded messages, as ActiveMQ's transformer ``jms`` makes it (JMSMappingInboundTransformer), for clients
+of other protocols (``protocols.encoded``). Pure.
 
 In addition to ActiveMQ's mapping, all sections of a body are mapped; unsigned numbers, timestamps, uuids and symbols in
 maps and lists are mapped; binary values are complete.
@@ -9,18 +10,28 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from tandemmq.broker.protocols.amqp import sections
-from tandemmq.broker.protocols.amqp.errors import DecodeError
+from tandemmq.broker.protocols.amqp.codec import read_section
+from tandemmq.broker.protocols.amqp.errors import AmqpError, DecodeError
+from tandemmq.broker.protocols.amqp.schema import Properties
 from tandemmq.broker.protocols.amqp.sections import Section
 from tandemmq.broker.protocols.amqp.types import Reader, Symbol, Timestamp, UByte, UInt, ULong, UShort, Uuid
+from tandemmq.broker.protocols.encoded import NATIVE
 from tandemmq.store.records.errors import Unencodable
+from tandemmq.store.records.frames import OpenedMessage
 from tandemmq.store.records.loose import has_room_for
-from tandemmq.store.records.message import BodyKind, PropertyValue
+from tandemmq.store.records.message import BodyKind, Message, PropertyValue
 from tandemmq.store.records.properties import Byte, Char, Float, Long, Short, encode_properties, encode_stream
 from tandemmq.store.records.utf import is_utf8
 
-# Values of the property JMS_AMQP_ORIGINAL_ENCODING.
+ORIGINAL_ENCODING: Final = "JMS_AMQP_ORIGINAL_ENCODING"
+# Its values.
 NO_BODY, DATA, SEQUENCE, VALUE_NULL, VALUE_STRING, VALUE_BINARY, VALUE_MAP, VALUE_LIST = range(1, 9)
 
+# Longest message, and longest map or list, that is decoded on the event loop.
+QUICK_BYTES_MAX: Final = 1 << 20
+QUICK_VALUES_BYTES_MAX: Final = 16 * 1024
+# Longest message, encoded or decoded, that stays in memory for its next subscriber.
+KEPT_BYTES_MAX: Final = 64 * 1024
 JAVA_OBJECT: Final = "application/x-java-serialized-object"
 _UNTYPED: Final = (None, "application/octet-stream")
 _TEXTUAL: Final = frozenset(f"application/{each}" for each in ("json", "xml", "javascript", "ecmascript", "xml-dtd"))
@@ -32,6 +43,67 @@ _BINARY: Final = (0xA0, 0xB0)
 _STRING: Final = (0xA1, 0xB1)
 _LIST: Final = (0x45, 0xC0, 0xD0)
 _MAP: Final = (0xC1, 0xD1)
+# The last decoded message and its result.
+_last: tuple[Message, Message] | None = None
+
+
+def decode(message: Message, *, is_quick: bool) -> Message | None:
+    """See ``encoded.decoded``."""
+    global _last
+    last = _last
+    if last is not None and last[0] is message:
+        return last[1]
+    if isinstance(message, OpenedMessage):
+        if message.is_compressed:  # prove: amqp-bombs-are-not-decoded "message.is_compressed" -> "False"
+            return message  # sent by a JMS client, not stored by an AMQP connector of ActiveMQ
+        if is_quick and not message.is_quick:
+            return None
+    if is_quick and message.size > QUICK_BYTES_MAX:
+        return None
+    encoded = message.body
+    try:
+        found = sections.scan(encoded)
+        if is_quick and not is_quickly_mapped(encoded, found, QUICK_VALUES_BYTES_MAX):
+            return None
+        kind, body, encoding = jms_body(encoded, found, _content_type(encoded, found))
+    except (AmqpError, Unmapped):
+        return message
+    made = Message(
+        message.destination,
+        message.message_id,
+        body,
+        kind,
+        persistent=message.persistent,
+        priority=message.priority,
+        expiration=message.expiration,
+        timestamp=message.timestamp,
+        properties={**(message.properties or {}), ORIGINAL_ENCODING: Short(encoding)},
+        correlation_id=message.correlation_id,
+        reply_to=message.reply_to,
+        type=message.type,
+        group_id=message.group_id,
+        group_sequence=message.group_sequence,
+        user_id=message.user_id,
+        redelivery_counter=message.redelivery_counter,
+        original_destination=message.original_destination,
+    )
+    assert made.properties is not None, "ORIGINAL_ENCODING is a property"
+    made.properties.pop(NATIVE, None)
+    made.broker_sequence = message.broker_sequence
+    made.text_view = message.text_view
+    if max(message.size, made.size) <= KEPT_BYTES_MAX:
+        _last = message, made
+    return made
+
+
+def _content_type(encoded: bytes, found: list[Section]) -> str | None:
+    """Return the content type of the encoded message: ActiveMQ's transformer ``raw`` does not set it as a property."""
+    for each in found:
+        if each.code == sections.PROPERTIES:
+            properties = read_section(each.code, encoded, each.value, each.stop)
+            if isinstance(properties, Properties) and properties.content_type is not None:
+                return str(properties.content_type)
+    return None
 
 
 class Unmapped(Exception):
@@ -46,7 +118,7 @@ class JmsBody(NamedTuple):
     encoding: int
 
 
-def is_quick(encoded: bytes, found: list[Section], bytes_max: int) -> bool:
+def is_quickly_mapped(encoded: bytes, found: list[Section], bytes_max: int) -> bool:
     """Return whether ``jms_body`` decodes at most ``bytes_max`` bytes of lists and maps."""
     decoded = 0
     for each in found:

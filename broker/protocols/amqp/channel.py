@@ -2,8 +2,8 @@
 
     endpoint       windows, end of the session     deliveries_in   messages from the client
     termini        sources and targets of links    deliveries_out  messages to the client: credit, outcomes
-    link_table     links by handle                 control_links   declare and discharge
-    link_ends      ends of links                   subscriptions   durable and shared subscriptions
+    attached_links handles and ends of links       control_links   declare and discharge
+    subscriptions  durable and shared ones
 
 Each type of frame has a method of its name. An error of a link detaches it; an error of the session is raised
 (AmqpError).
@@ -26,13 +26,12 @@ from tandemmq.broker.core.commands import (
     Subscribe,
 )
 from tandemmq.broker.protocols.amqp import schema, subscriptions
+from tandemmq.broker.protocols.amqp.attached_links import Link, LinkEnds, LinksConnected, LinkTable, subscription_of
 from tandemmq.broker.protocols.amqp.control_links import CONTROL_BYTES_MAX, COORDINATOR, ControlLinks, supports_rejected
 from tandemmq.broker.protocols.amqp.deliveries_in import DeliveriesIn
 from tandemmq.broker.protocols.amqp.deliveries_out import DeliveriesOut
 from tandemmq.broker.protocols.amqp.endpoint import Endpoint
 from tandemmq.broker.protocols.amqp.errors import NOT_ALLOWED, AmqpError, Scope
-from tandemmq.broker.protocols.amqp.link_ends import LinkEnds, LinksConnected, subscription_of
-from tandemmq.broker.protocols.amqp.link_table import Link, LinkTable
 from tandemmq.broker.protocols.amqp.links import SETTLED, Callbacks, InLink, OutLink, do_nothing
 from tandemmq.broker.protocols.amqp.schema import Error, Flow
 from tandemmq.broker.protocols.amqp.subscriptions import Subscription

@@ -20,8 +20,7 @@ from tandemmq.broker.protocols.amqp.codec import read_composite
 from tandemmq.broker.protocols.amqp.deliveries_in import DeliveriesIn
 from tandemmq.broker.protocols.amqp.endpoint import Endpoint
 from tandemmq.broker.protocols.amqp.errors import NOT_ALLOWED, AmqpError, DecodeError, Scope, not_implemented
-from tandemmq.broker.protocols.amqp.links import Callbacks, IncomingDelivery, InLink
-from tandemmq.broker.protocols.amqp.outcomes import error_of
+from tandemmq.broker.protocols.amqp.links import Callbacks, IncomingDelivery, InLink, error_of
 from tandemmq.broker.protocols.amqp.schema import (
     Accepted,
     Attach,

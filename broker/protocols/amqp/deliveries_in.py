@@ -19,8 +19,7 @@ from tandemmq.broker.protocols.amqp.errors import (
     Scope,
 )
 from tandemmq.broker.protocols.amqp.incoming import Incoming
-from tandemmq.broker.protocols.amqp.links import CREDIT, CREDIT_LOW, IncomingDelivery, InLink
-from tandemmq.broker.protocols.amqp.outcomes import error_of
+from tandemmq.broker.protocols.amqp.links import CREDIT, CREDIT_LOW, IncomingDelivery, InLink, error_of
 from tandemmq.broker.protocols.amqp.schema import (
     ACCEPTED,
     UINT_MAX,

@@ -14,8 +14,7 @@ from tandemmq.broker.protocols.amqp import schema
 from tandemmq.broker.protocols.amqp.endpoint import Endpoint
 from tandemmq.broker.protocols.amqp.errors import Scope, not_implemented
 from tandemmq.broker.protocols.amqp.hot import TRANSFER_HEAD_BYTES, transfer_head
-from tandemmq.broker.protocols.amqp.links import GRANTED_MAX, Callbacks, OutLink
-from tandemmq.broker.protocols.amqp.outcomes import command_of, kept_outcome
+from tandemmq.broker.protocols.amqp.links import GRANTED_MAX, Callbacks, OutLink, command_of, kept_outcome
 from tandemmq.broker.protocols.amqp.output import Frames
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Flow
 from tandemmq.broker.protocols.amqp.transactions import Run, Transaction

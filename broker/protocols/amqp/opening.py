@@ -1,4 +1,6 @@
-"""Open of a connection: the client's request and the broker's answer (AMQP 1.0, 2.4.1 and 2.7.1). Pure."""
+"""Start of a connection: the SASL login (AMQP 1.0, part 5), then the client's open and the broker's answer (2.4.1 and
+2.7.1). Pure.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,25 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from tandemmq.broker.core.commands import ClientError, Connect, ErrorKind
+from tandemmq.broker.core.commands import ClientError, Connect, ErrorKind, LogIn, Receipt, Undecided
 from tandemmq.broker.protocols.amqp import frames, schema
 from tandemmq.broker.protocols.amqp.codec import write_composite
-from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, NOT_ALLOWED, AmqpError, condition_of
+from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, NOT_ALLOWED, UNAUTHORIZED, AmqpError, condition_of
 from tandemmq.broker.protocols.amqp.frames import FRAME_BYTES_MIN, FRAME_HEAD_BYTES
 from tandemmq.broker.protocols.amqp.links import UNSETTLED_MAX, Callbacks
-from tandemmq.broker.protocols.amqp.schema import Error
+from tandemmq.broker.protocols.amqp.schema import Error, SaslInit
 from tandemmq.broker.protocols.amqp.types import Symbol, UInt
 
+# SASL mechanisms.
+ANONYMOUS: Final = "ANONYMOUS"
+PLAIN: Final = "PLAIN"
+EXTERNAL: Final = "EXTERNAL"
+# Old clients try them in this order.
+MECHANISMS: Final = (PLAIN, ANONYMOUS)
+# Codes of a SASL outcome. After SASL_AUTH, Qpid JMS does not reconnect; after SASL_SYS_TEMP, it tries the next broker.
+SASL_OK, SASL_AUTH, SASL_SYS, SASL_SYS_PERM, SASL_SYS_TEMP = range(5)
+# Longest response of a client.
+RESPONSE_BYTES_MAX: Final = 8 * 1024
 # Highest channel of a connection.
 CHANNEL_MAX: Final = 1_023
 # Shortest idle-time-out that a client may request.
@@ -51,6 +63,69 @@ class AmqpLimits:
     allows_no_sasl: bool = True
     steals_links: bool = False
     failover_uris: Sequence[str] = ()
+
+
+def wrong_header(header: bytes) -> str:
+    """Return the text of the error for an unexpected protocol header."""
+    if header.startswith(b"AMQP"):
+        if header[4:] in (b"\0\0\x09\x01", b"\1\1\0\x0a", b"\1\1\x08\0", b"\1\1\0\x09"):
+            return "the client speaks AMQP 0-9-1 or 0-10, as for RabbitMQ; this connector speaks AMQP 1.0"
+        if header == frames.AMQP:
+            return "the client connects without SASL; this connector needs SASL PLAIN, ANONYMOUS or EXTERNAL"
+        return f"the client speaks AMQP {'.'.join(map(str, header[5:]))} (protocol id {header[4]}); this is AMQP 1.0"
+    return "the client does not speak AMQP; this connector speaks AMQP 1.0"
+
+
+class LoginRefused(AmqpError):
+    """A login that is refused before the password is checked. ``code``: of the outcome."""
+
+    def __init__(self, text: str, code: int = SASL_AUTH) -> None:
+        super().__init__(UNAUTHORIZED, text)
+        self.code = code
+
+
+def mechanisms_for(certificate: str | None) -> tuple[str, ...]:
+    """Return the mechanisms to offer a client. ``certificate``: subject of its verified certificate."""
+    return MECHANISMS if certificate is None else (EXTERNAL, *MECHANISMS)
+
+
+def login_of(init: SaslInit, certificate: str | None, receipt: Receipt) -> LogIn:
+    """Return the command that checks the credentials of a client. ``certificate``: subject of its verified certificate.
+    Raises LoginRefused."""
+    response = init.initial_response or b""
+    if init.mechanism == ANONYMOUS:
+        return LogIn(None, None, receipt)
+    if init.mechanism == EXTERNAL and certificate is not None:
+        # prove: amqp-certificate-is-its-own-user "response not in" -> "False and response not in"
+        if response not in (b"", certificate.encode()):
+            raise LoginRefused("SASL EXTERNAL: the client wants to act for another user")
+        return LogIn(None, None, receipt, is_external=True)
+    if init.mechanism != PLAIN:
+        raise LoginRefused(f"the SASL mechanism {init.mechanism[:40]!r} was not offered", SASL_SYS_PERM)
+    if len(response) > RESPONSE_BYTES_MAX:
+        raise LoginRefused("the response of SASL PLAIN is too long")
+    if not response:
+        return LogIn(None, None, receipt)
+    try:
+        parts = [each.decode() for each in response.split(b"\0")]
+    except UnicodeDecodeError:
+        raise LoginRefused("the response of SASL PLAIN is not UTF-8") from None
+    if len(parts) == 3:
+        identity, login, passcode = parts
+        if identity not in ("", login):
+            raise LoginRefused("SASL PLAIN: the client wants to act for another user")
+    elif len(parts) == 2:
+        login, passcode = parts
+    else:
+        raise AmqpError(INVALID_FIELD, "the response of SASL PLAIN does not have three parts")
+    return LogIn(login, passcode, receipt)
+
+
+def sasl_code_of(error: ClientError) -> int:
+    """Return the code of the outcome for a refused login."""
+    if isinstance(error, Undecided) or error.kind in (ErrorKind.RESOURCE, ErrorKind.TIMEOUT):
+        return SASL_SYS_TEMP
+    return SASL_AUTH if error.kind in (ErrorKind.LOGIN, ErrorKind.SECURITY) else SASL_SYS
 
 
 def check_open(opened: schema.Open) -> None:
@@ -137,14 +212,3 @@ def reason_of(error: ClientError) -> Error:
     elif error.kind is ErrorKind.TAKEN_OVER:
         info = {_ENFORCED: True}
     return Error(condition_of(error), error.message, info)
-
-
-def wrong_header(header: bytes) -> str:
-    """Return the text of the error for an unexpected protocol header."""
-    if header.startswith(b"AMQP"):
-        if header[4:] in (b"\0\0\x09\x01", b"\1\1\0\x0a", b"\1\1\x08\0", b"\1\1\0\x09"):
-            return "the client speaks AMQP 0-9-1 or 0-10, as for RabbitMQ; this connector speaks AMQP 1.0"
-        if header == frames.AMQP:
-            return "the client connects without SASL; this connector needs SASL PLAIN, ANONYMOUS or EXTERNAL"
-        return f"the client speaks AMQP {'.'.join(map(str, header[5:]))} (protocol id {header[4]}); this is AMQP 1.0"
-    return "the client does not speak AMQP; this connector speaks AMQP 1.0"

@@ -14,7 +14,6 @@ from tandemmq.broker.core.commands import Undeliverable
 from tandemmq.broker.protocols.amqp import bodies, hot, incoming, sections, types
 from tandemmq.broker.protocols.amqp.addresses import address_of
 from tandemmq.broker.protocols.amqp.codec import read_section, write_composite
-from tandemmq.broker.protocols.amqp.decoded import ORIGINAL_ENCODING
 from tandemmq.broker.protocols.amqp.errors import AmqpError
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Header, Properties
 from tandemmq.broker.protocols.amqp.types import Symbol, ULong, Uuid
@@ -263,7 +262,7 @@ def _id_of(text: str) -> Any:
 
 
 def _body(message: Message, properties: dict[str, PropertyValue], body: bytes) -> list[bytes]:
-    given = properties.get(ORIGINAL_ENCODING)
+    given = properties.get(bodies.ORIGINAL_ENCODING)
     encoding = int(given) if isinstance(given, int) else 0
     kind = message.body_kind
     if kind is BodyKind.NONE or (encoding == bodies.NO_BODY and not body):

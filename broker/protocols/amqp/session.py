@@ -2,7 +2,7 @@
 
     SASL header, mechanisms, init -> LogIn -> outcome     AMQP header, open -> Connect -> open     begin, attach, ...
 
-    sasl      the login                  channel   a session: windows, links, deliveries
+    opening   login and open             channel   a session: windows, links, deliveries
     incoming  message from the client    outgoing  message to the client
 
 Promises: ``receive`` never raises. After a fatal failure or a close, nothing is parsed. Frames that a client sends
@@ -31,7 +31,8 @@ from tandemmq.broker.core.commands import (
     Undeliverable,
     forget_frames,
 )
-from tandemmq.broker.protocols.amqp import frames, sasl, schema
+from tandemmq.broker.protocols.amqp import frames, schema
+from tandemmq.broker.protocols.amqp.attached_links import HANDLE_MAX, Link, LinkEnds
 from tandemmq.broker.protocols.amqp.channel import Channel
 from tandemmq.broker.protocols.amqp.codec import read_performative
 from tandemmq.broker.protocols.amqp.deliveries_in import Sent
@@ -47,20 +48,24 @@ from tandemmq.broker.protocols.amqp.errors import (
     Scope,
 )
 from tandemmq.broker.protocols.amqp.frames import OF_SASL, Frame, FrameCutter
-from tandemmq.broker.protocols.amqp.link_ends import LinkEnds
-from tandemmq.broker.protocols.amqp.link_table import HANDLE_MAX, Link
-from tandemmq.broker.protocols.amqp.links import Callbacks, OutLink
+from tandemmq.broker.protocols.amqp.links import Callbacks, OutLink, acknowledged
 from tandemmq.broker.protocols.amqp.opening import (
     CHANNEL_MAX,
+    SASL_OK,
+    SASL_SYS,
+    SASL_SYS_TEMP,
     AmqpLimits,
+    LoginRefused,
     answer_to,
     check_open,
     connect_of,
+    login_of,
+    mechanisms_for,
     reason_of,
     refusal,
+    sasl_code_of,
     wrong_header,
 )
-from tandemmq.broker.protocols.amqp.outcomes import acknowledged
 from tandemmq.broker.protocols.amqp.outgoing import TakesLong, encode
 from tandemmq.broker.protocols.amqp.output import AmqpOutput
 from tandemmq.broker.protocols.amqp.schema import Error
@@ -208,7 +213,7 @@ class AmqpSession(AmqpOutput):
                 raise AmqpError(RESOURCE_LIMIT, text)
         except AmqpError as error:
             failure = ConnectionFailure(error)
-            if isinstance(error, sasl.LoginRefused):
+            if isinstance(error, LoginRefused):
                 code = error.code
                 failure.receipt = Callbacks(lambda: None, lambda _: self._refuse_login(code))
             forget_frames(failure)
@@ -260,7 +265,7 @@ class AmqpSession(AmqpOutput):
             raise AmqpError(FRAMING_ERROR, wrong_header(header))
         self.write(expected)
         if expected == frames.SASL:
-            self.write_performative(0, schema.SaslMechanisms(sasl.mechanisms_for(self._certificate)), type=OF_SASL)
+            self.write_performative(0, schema.SaslMechanisms(mechanisms_for(self._certificate)), type=OF_SASL)
             self._state = State.INIT
         else:
             self._state = State.OPEN
@@ -294,7 +299,7 @@ class AmqpSession(AmqpOutput):
     # ---- login and open
 
     def _begin_login(self, init: schema.SaslInit, commands: list[Command]) -> None:
-        command = sasl.login_of(init, self._certificate, Callbacks(self._logged_in, self._not_logged_in))
+        command = login_of(init, self._certificate, Callbacks(self._logged_in, self._not_logged_in))
         self._login = command.login
         self._state = State.LOGGING_IN
         commands.append(command)
@@ -302,12 +307,12 @@ class AmqpSession(AmqpOutput):
     def _logged_in(self) -> None:
         if self._state is not State.LOGGING_IN:
             return
-        self.write_performative(0, schema.SaslOutcome(sasl.OK), type=OF_SASL)
+        self.write_performative(0, schema.SaslOutcome(SASL_OK), type=OF_SASL)
         self._state = State.AMQP_HEADER
         self._request_turn()
 
     def _not_logged_in(self, error: ClientError) -> None:
-        self._refuse_login(sasl.code_of(error))
+        self._refuse_login(sasl_code_of(error))
 
     def _refuse_login(self, code: int) -> None:
         if not self._is_closed:
@@ -601,7 +606,7 @@ class AmqpSession(AmqpOutput):
                 self._is_closed = True
                 self.write(frames.SASL if self._reached is State.SASL_HEADER else frames.AMQP)
         elif self._reached in (State.INIT, State.LOGGING_IN):
-            self._refuse_login(sasl.SYS_TEMP if error.kind is ErrorKind.TIMEOUT else sasl.SYS)
+            self._refuse_login(SASL_SYS_TEMP if error.kind is ErrorKind.TIMEOUT else SASL_SYS)
         else:
             self._close_with(reason_of(error))
 

@@ -10,8 +10,7 @@ from tandemmq.broker.core.commands import FoundDurable
 from tandemmq.broker.protocols.amqp.addresses import address_of, destination_of
 from tandemmq.broker.protocols.amqp.codec import code_of
 from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT, AmqpError, Scope
-from tandemmq.broker.protocols.amqp.links import InLink
-from tandemmq.broker.protocols.amqp.outcomes import kept_outcome
+from tandemmq.broker.protocols.amqp.links import InLink, kept_outcome
 from tandemmq.broker.protocols.amqp.schema import NEVER, SESSION_END, Attach, Coordinator, Rejected, Source, Target
 from tandemmq.broker.protocols.amqp.subscriptions import GLOBAL, SHARED, Subscription
 from tandemmq.broker.protocols.amqp.types import Described, Symbol, ULong

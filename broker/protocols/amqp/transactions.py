@@ -18,8 +18,7 @@ from typing import Any, Final, Protocol
 
 from tandemmq.broker.core.commands import Ack, ClientError, Command, ErrorKind, GiveBack, Hold, ProtocolFailure, refusal
 from tandemmq.broker.protocols.amqp.errors import UNKNOWN_TRANSACTION, AmqpError, Scope
-from tandemmq.broker.protocols.amqp.links import Callbacks, InLink, OutLink, do_nothing
-from tandemmq.broker.protocols.amqp.outcomes import command_of, reason_of
+from tandemmq.broker.protocols.amqp.links import Callbacks, InLink, OutLink, command_of, do_nothing, rejection_text
 from tandemmq.broker.protocols.amqp.schema import Accepted, Composite, TransactionalState
 
 # Limit of deliveries with an outcome in one transaction.
@@ -129,7 +128,7 @@ class Transaction:
             last.run.last = run.last
         else:
             self._retired.append(_Retired(deliveries, run, outcome))
-            size = _RETIRED_BYTES + len(run.ids) * _DELIVERY_ID_BYTES + len(reason_of(outcome)) * _CHARACTER_BYTES
+            size = _RETIRED_BYTES + len(run.ids) * _DELIVERY_ID_BYTES + len(rejection_text(outcome)) * _CHARACTER_BYTES
             self.outcome_bytes += size
             self._all.count(size, commands)
 

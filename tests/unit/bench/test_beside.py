@@ -1,4 +1,5 @@
-"""What a message waits beside other work: that the other work is done, and the latencies are those of the load."""
+"""What a message waits beside other work, and a client beside an attacker: the other work and the attack are done, the
+latencies are those of the load, and each receipt is counted."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import dataclasses
 import pytest
 
 from tandemmq.bench import beside as module
+from tandemmq.bench.attacks import ATTACKS_COLUMNS, RECEIPTS_PER_SECOND, attacks
 from tandemmq.bench.beside import CASES, COLUMNS, beside
 from tandemmq.bench.peers import server
 from tandemmq.bench.report import runs_table
@@ -41,3 +43,15 @@ def test_each_case_has_its_latencies(case: str, monkeypatch: pytest.MonkeyPatch)
     assert run["sent"] == run["received"]
     assert 0 < run["receipt_p50_ms"] <= run["receipt_p99_ms"] <= run["receipt_max_ms"]
     assert case in runs_table(figures, COLUMNS)[-1]
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", ["nothing", "topic"])
+def test_each_receipt_counts_and_the_master_stays(case: str) -> None:
+    figures = attacks([case], 0.5, 1, None, lambda line: None)
+    (run,) = figures["runs"]
+    assert (run["case"], run["seed"], run["epoch"]) == (case, 1, 1)
+    assert run["receipts"] == RECEIPTS_PER_SECOND // 2
+    assert 0 < run["receipt_p50_ms"] <= run["receipt_p95_ms"] <= run["receipt_max_ms"]
+    assert len(runs_table(figures, ATTACKS_COLUMNS)) == 2

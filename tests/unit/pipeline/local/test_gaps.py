@@ -14,13 +14,15 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: the extra local
 
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.format import END_RECORD, encode_batch
-from tandemmq.pipeline.jobs import JOBS
+from tandemmq.pipeline.columns import MESSAGES
+from tandemmq.pipeline.jobs import JOBS, replay
 from tandemmq.pipeline.jobs.summary import Summary
 from tandemmq.pipeline.jobs.tables import Sources
 from tandemmq.pipeline.local.session import LocalSession
 from tandemmq.pipeline.sending.request import ReplayRequest
 from tandemmq.store.maintenance.archive import Archive
 from tandemmq.store.records.commands import encode_trace
+from tandemmq.store.records.message import BodyKind
 from tests.support.pipeline.pipeline_journals import NOW_MS, add, write_foreign
 
 # By job the words in which it says what a missing file, and damage, make of its answer.
@@ -124,3 +126,16 @@ def test_files_reclaimed_by_activemq_are_no_loss(run: Callable[..., Summary], st
         summary = run(job, store)
         assert summary.is_clean, summary.findings
         assert any(told in each for each in summary.findings)
+
+
+def test_an_empty_body_is_sent_and_an_omitted_body_is_reported(tmp_path: Path) -> None:
+    write_foreign(tmp_path / "store" / "db-1.log", [[add(1, b"", body_kind=BodyKind.BYTES), add(2, b"x")]])
+    with LocalSession(tmp_path / "local") as session:
+        messages = Sources((str(tmp_path / "store"),)).read(session, MESSAGES)  # type: ignore[arg-type]
+        messages.write.mode("overwrite").parquet(str(tmp_path / "whole"))
+        messages.drop("body").write.mode("overwrite").parquet(str(tmp_path / "bare"))
+        for source, sent in (("store", 2), ("whole", 2), ("bare", 0)):
+            out = str(tmp_path / f"of-{source}")
+            summary = replay.run(session, Sources((str(tmp_path / source),)), out, request=ReplayRequest())  # type: ignore[arg-type]
+            assert summary.findings[0].startswith(f"{sent} messages, "), summary.findings
+            assert summary.is_clean is (source != "bare")

@@ -7,15 +7,29 @@ import contextlib
 import http.client
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import pytest
 
-from tandemmq.broker.admin.api.api import STREAMS_WITHOUT_LOGIN_MAX
+from tandemmq.broker.admin.answers import Answers
+from tandemmq.broker.admin.api import api as api_module
+from tandemmq.broker.admin.api.api import STREAMS_WITHOUT_LOGIN_MAX, EventStream
+from tandemmq.broker.admin.api.endpoints import routes
+from tandemmq.broker.admin.api.listings import Listings
+from tandemmq.broker.admin.callers import TOKEN_HOLDER
+from tandemmq.broker.admin.events import EventRing
+from tandemmq.broker.admin.guard import Guard
+from tandemmq.broker.admin.server import AdminServer
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.core.topics.shared import CLIENT_ID
 from tandemmq.cli.api import place
 from tests.support.acceptance.broker_process import BrokerProcess, tandemmq, wait_until
 from tests.support.acceptance.stomp_wire import LOST, Wire
+from tests.support.broker.engine_term import EngineTerm
 from tests.unit.broker.admin.api.conftest import Clients, Operator
+from tests.unit.broker.engine.conftest import PRICES, Harness, come
 
 
 def test_the_document_names_every_page_and_each_answers_as_it_says(operator: Operator, clients: Clients) -> None:
@@ -101,6 +115,55 @@ def test_a_durable_subscription_is_deleted_while_its_client_is_away(broker: Brok
     assert held() == []
 
 
+def test_a_shared_subscription_is_deleted(tmp_path: Path) -> None:
+    """The store has the shared subscriptions of JMS under the broker's own client id."""
+    data = tmp_path / "data"
+    term = EngineTerm(str(data))
+    for client_id, is_global in (("me", False), ("you", True)):
+        share = f"#durable/{'' if is_global else client_id}/sub"
+        client = come(term, client_id)
+        client.subscribe(
+            "s", PRICES, share=share, has_terms=True, is_global=is_global, durable_name="sub", receipt="joined"
+        )
+        term.wait(lambda client=client: client.receipts == ["joined"])
+    term.close()
+    broker = BrokerProcess(data, "a").start()
+    try:
+        broker.wait_role("master")
+        operator = Operator(broker)
+        rows = [(each["client_id"], each["name"]) for each in operator.get("subscriptions")["items"]]
+        assert rows == [(CLIENT_ID, "#durable//sub"), (CLIENT_ID, "#durable/me/sub")]
+        operator.change("DELETE", f"subscriptions/{CLIENT_ID}/%23durable%2Fme%2Fsub")
+        tool = f"--admin=http://127.0.0.1:{broker.admin}"
+        assert tandemmq("subscriptions", "delete", CLIENT_ID, "#durable//sub", tool).returncode == 0
+        assert json.loads(tandemmq("subscriptions", tool, "--json").stdout)["items"] == []
+    finally:
+        broker.stop()
+
+
+async def test_a_membership_of_mqtt_is_deleted_while_others_consume() -> None:
+    harness = Harness(EngineSettings())
+    clients = [harness.client(id).subscribe("s", PRICES, share="g", durable_name="d").turn() for id in ("me", "you")]
+    clients[0].vanish()
+    term: Any = SimpleNamespace(engine=lambda: harness.engine)
+    nothing: Any = None
+    [delete] = [
+        each
+        for each in Listings(term, nothing, nothing).endpoints()
+        if each.method == "DELETE" and each.path.startswith("/subscriptions")
+    ]
+    call: Any = SimpleNamespace(caller=TOKEN_HOLDER, path={"client_id": "me", "name": "d"})
+    deleting = asyncio.ensure_future(delete.handle(call))
+    async with asyncio.timeout(10):
+        while not deleting.done():
+            harness.turn()
+            await asyncio.sleep(0)
+    assert deleting.result() == {}
+    assert not harness.destinations.holdings.of("me")
+    harness.client().send("a", PRICES).turn()
+    assert clients[1].bodies == ["a"]
+
+
 STRANGE = ("a/b", "a:b", "a+b%20c", "<img src=x>", ".", "..", "~..", "{x}", "a{b", "a}b", "a#y=1&z", "__proto__", "%2e")
 
 
@@ -161,6 +224,43 @@ def _streams(broker: BrokerProcess, headers: dict[str, str]) -> int:
     with contextlib.closing(connection):
         connection.request("GET", "/api/v1/events/stream", headers=headers)
         return connection.getresponse().status
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_events_between_two_streams_are_sent_by_the_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_restarted: bool
+) -> None:
+    """The browser names the last id that it got. That of a former process stands for nothing of this one."""
+    monkeypatch.setattr(api_module, "STREAM_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(api_module, "STREAM_CHECK_SECONDS", 0.01)
+    ring, guard = EventRing("a", None), Guard(str(tmp_path / "token"), (), None)
+    ring.record("before")
+    stream = EventStream(ring, guard.sessions)
+    pages = routes(stream.endpoints(), guard, Answers())
+    server = AdminServer("127.0.0.1", 0, lambda: {"role": "master", "epoch": 1}, pages, check=guard.check)
+    await server.start()
+    try:
+        async with aiohttp.ClientSession(server.url, trust_env=False) as client:
+
+            async def watched(**headers: str) -> tuple[str, list[str]]:
+                """The last id, and the kinds of events."""
+                async with client.get("/api/v1/events/stream", headers=headers) as answer:
+                    lines = (await answer.text()).splitlines()
+                ids = [line.removeprefix("id: ") for line in lines if line.startswith("id: ")]
+                told = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+                return ids[-1], [each["kind"] for each in told]
+
+            last, kinds = await watched()
+            assert kinds == []
+            for kind in ("one", "two"):
+                ring.record(kind)
+            if is_restarted:
+                last = f"former.{last.partition('.')[2]}"
+            last, kinds = await watched(**{"Last-Event-ID": last})
+            assert kinds == (["before", "one", "two"] if is_restarted else ["one", "two"])
+            assert (await watched(**{"Last-Event-ID": last}))[1] == []
+    finally:
+        await server.stop()
 
 
 def test_a_standby_answers_and_says_who_is_master(tmp_path: Path) -> None:

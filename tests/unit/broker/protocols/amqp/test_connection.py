@@ -14,7 +14,7 @@ import pytest
 from tandemmq.broker.core.access import Credentials, OpenAccess
 from tandemmq.broker.core.commands import ClientError, ErrorKind, ProtocolFailure, Undecided
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.protocols.amqp import frames, sasl, schema
+from tandemmq.broker.protocols.amqp import frames, schema
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import (
     FRAMING_ERROR,
@@ -32,6 +32,8 @@ from tandemmq.broker.protocols.amqp.opening import (
     ANONYMOUS_RELAY,
     CHANNEL_MAX,
     DELAYED_DELIVERY,
+    SASL_AUTH,
+    SASL_OK,
     SHARED_SUBS,
     SOLE_CONNECTION,
     AmqpLimits,
@@ -401,7 +403,7 @@ def test_a_certificate_without_a_user_is_refused(make: Make, harness: Any, tmp_p
     users.write_text("# no users\n")
     harness.access = Logins(users_file=str(users), anonymous=Anonymous(is_remote=True))
     harness.begin_term()
-    for mechanism, code in (("EXTERNAL", sasl.AUTH), ("ANONYMOUS", sasl.OK)):
+    for mechanism, code in (("EXTERNAL", SASL_AUTH), ("ANONYMOUS", SASL_OK)):
         (outcome,) = make(certificate="CN=shop").log_in(mechanism)
         assert outcome.performative == schema.SaslOutcome(code)
 

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandemmq.broker.protocols.amqp import schema
-from tandemmq.broker.protocols.amqp.codec import write_composite
-from tandemmq.broker.protocols.amqp.decoded import (
+from tandemmq.broker.protocols.amqp.bodies import (
     KEPT_BYTES_MAX,
     ORIGINAL_ENCODING,
     QUICK_BYTES_MAX,
     QUICK_VALUES_BYTES_MAX,
 )
+from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.types import Array, Described, Symbol, Timestamp, UByte, UInt, ULong, Uuid
 from tandemmq.broker.protocols.encoded import NATIVE, decoded, is_encoded
 from tandemmq.broker.protocols.mqtt.messages import TakesLong as MqttTakesLong

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.protocols.amqp import schema
+from tandemmq.broker.protocols.amqp.attached_links import HANDLE_MAX, LinkTable
 from tandemmq.broker.protocols.amqp.codec import PERFORMATIVE_VALUES_MAX, write_composite
 from tandemmq.broker.protocols.amqp.errors import DECODE_ERROR, FRAMING_ERROR, RESOURCE_LIMIT, AmqpError
 from tandemmq.broker.protocols.amqp.frames import frame_of
 from tandemmq.broker.protocols.amqp.incoming import ENVELOPE_BYTES_MAX, PROPERTIES_MAX
-from tandemmq.broker.protocols.amqp.link_table import HANDLE_MAX, LinkTable
 from tandemmq.broker.protocols.amqp.links import CREDIT
 from tandemmq.broker.protocols.amqp.schema import Accepted, Composite
 from tandemmq.broker.protocols.amqp.sections import SECTIONS_MAX

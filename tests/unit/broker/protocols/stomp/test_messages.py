@@ -1,4 +1,5 @@
-"""Compressed messages of JMS clients: what a STOMP client sees of them, and what a broker keeps."""
+"""Messages of JMS clients: what a STOMP client sees of them, compressed or with long headers, and what a broker
+keeps."""
 
 from __future__ import annotations
 
@@ -16,10 +17,18 @@ from tandemmq.broker.protocols.openwire.types import MessageId
 from tandemmq.broker.protocols.stomp.destinations import write_destination
 from tandemmq.broker.protocols.stomp.dialects import V12
 from tandemmq.broker.protocols.stomp.frames import Limits
-from tandemmq.broker.protocols.stomp.messages import KEPT_BYTES_MAX, QUICK_BYTES_MAX, QUICK_MAP_BYTES_MAX, encode_once
+from tandemmq.broker.protocols.stomp.messages import (
+    KEPT_BYTES_MAX,
+    QUICK_BYTES_MAX,
+    QUICK_HEAD_BYTES_MAX,
+    QUICK_MAP_BYTES_MAX,
+    TakesLong,
+    encode,
+    encode_once,
+)
 from tandemmq.broker.protocols.stomp.session import SHARED_BODY_BYTES_MIN
 from tandemmq.store.records.frames import QUICK_PROPERTIES_MAX, accept_frame
-from tandemmq.store.records.message import Message
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message, PropertyValue
 from tandemmq.store.records.properties import encode_properties
 from tandemmq.store.records.utf import QUICK_SURROGATES_MAX, encode_modified
 from tests.support.protocols.openwire.peer import PRODUCER, QUEUE
@@ -173,3 +182,50 @@ def test_only_a_short_last_encoding_is_cached(length: int, is_kept: bool) -> Non
     first, second = (encode_once(message, V12, None, write_destination, inflated_bytes_max=LIMIT) for _ in range(2))
     assert first == second
     assert (first[0] is second[0]) is is_kept
+
+
+# ---- long headers are written beside the loop
+
+
+Properties = dict[str, PropertyValue]
+
+
+def message(properties: Properties) -> Message:
+    made = Message(Destination(DestinationKind.QUEUE, "a"), "ID:a:1", b"body", BodyKind.TEXT)
+    made.properties = properties
+    return made
+
+
+def opened(properties: Properties) -> Message:
+    return sent(schema.ActiveMQBytesMessage, b"body", is_compressed=False, properties=properties)
+
+
+SHORT: Properties = {f"h{number}": ":" * 1_000 for number in range(10)}
+LONG: Properties = {f"h{number}": ":" * 10_000 for number in range(20)}
+MANY: Properties = {f"h{number}": True for number in range(QUICK_PROPERTIES_MAX + 1)}
+
+
+# proves: long-heads-are-written-beside-the-loop
+@pytest.mark.parametrize("make", [message, opened])
+@pytest.mark.parametrize(("properties", "is_long"), [(SHORT, False), (LONG, True), (MANY, True)])
+def test_long_heads_are_written_beside_the_loop(
+    make: Callable[[Properties], Message], properties: Properties, is_long: bool
+) -> None:
+    client = StompPeer()
+    client.subscribe()
+    headers, body = client.sees(make(properties))
+    assert client.was_prepared is is_long
+    assert body == b"body"
+    assert {name: headers[name] for name in properties} == {
+        name: "true" if value is True else value for name, value in properties.items()
+    }
+
+
+# proves: long-heads-are-written-beside-the-loop
+def test_one_long_property_is_written_beside_the_loop_and_in_pieces() -> None:
+    value = "a:\\\n" * QUICK_HEAD_BYTES_MAX
+    made = opened({"h": value})
+    with pytest.raises(TakesLong):
+        encode(made, V12, is_quick=True)
+    head, _ = encode(made, V12)
+    assert f"\nh:{V12.escape(value)}\n".encode() in head
