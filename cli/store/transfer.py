@@ -286,7 +286,7 @@ def handback(
             report = rehearse(directory, temporary)
         else:
             with locked(directory, "store handback", settings) as has_proof:
-                report = hand_back(directory, temporary, accepts_order=accept_order, has_proof=has_proof, says=_say)
+                report = hand_back(directory, temporary, accepts_order=accept_order, has_proof=has_proof, on_step=_say)
     if as_json:
         click.echo(json.dumps(asdict(report)))
     else:
