@@ -80,7 +80,7 @@ class LazyGroup(click.Group):
 
 
 def imported(name: str) -> ModuleType:
-    """Import a module that imports many modules. Their objects are never freed, so the garbage collector is told to
+    """Import a module that imports many modules. Their objects are never freed, so the garbage collector is set to
     ignore them, and does not run meanwhile."""
     if name in sys.modules or not gc.isenabled():
         return import_module(name)
