@@ -233,7 +233,7 @@ def _run_port(name: str, seconds: float, tree: Path) -> Mapping[str, Any]:
         checking.start()
         waited = _receipts(server, seconds)
         checking.join()
-        said = b"" if attacker is None else attacker.communicate(timeout=END_SECONDS_MAX)[0]
+        output = b"" if attacker is None else attacker.communicate(timeout=END_SECONDS_MAX)[0]
         status = _get(f"{server.admin_url}/status", 60.0)
     answered = [each for each in checks if each is not None]
     return {
@@ -242,7 +242,7 @@ def _run_port(name: str, seconds: float, tree: Path) -> Mapping[str, Any]:
         "check_max_ms": round(max(answered, default=0.0) * 1000, 2),
         "loop_pause_max_ms": status["counts"]["loop_pause_max_ms"],
         "epoch": status["epoch"],
-        **json.loads(said or b"{}"),
+        **json.loads(output or b"{}"),
     }
 
 

@@ -2,8 +2,8 @@
 
 The reference is a plain copy of the same files over loopback: read, sent, received, written, and each file synced. Both
 run under the same load, which sends at a fixed pace, so that its receipts show the cost of the catch-up. A second plain
-copy is no faster than the catch-up was: its effect on the load is the price of the bytes alone. Each round measures all
-of them, one after the other, since the speed of a machine changes from minute to minute.
+copy is limited to the speed that the catch-up had: its effect on the load is the cost of the bytes alone. Each round
+measures all of them, one after the other, since the speed of a machine changes from minute to minute.
 """
 
 from __future__ import annotations

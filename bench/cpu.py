@@ -180,20 +180,20 @@ def _ratios(runs: Sequence[Run], case: str, figure: str) -> list[float]:
 
 def summary(runs: Sequence[Run], case: str) -> dict[str, Any]:
     """Return the medians of each side, and the ratio with those of its lowest and highest round."""
-    told: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for side in (CANDIDATE, BASELINE):
         own = [run.figures for run in runs if (run.case, run.side) == (case, side)]
         if own:
-            told[side] = {name: round(statistics.median(each[name] for each in own), 3) for name in own[0]}
+            result[side] = {name: round(statistics.median(each[name] for each in own), 3) for name in own[0]}
     found = sorted(_ratios(runs, case, "cpu_us"))
     if found:
-        told |= {
+        result |= {
             "ratio": round(statistics.median(found), 4),
             "ratio_least": round(found[0], 4),
             "ratio_most": round(found[-1], 4),
             "rate_ratio": round(statistics.median(_ratios(runs, case, "rate")), 4),
         }
-    return told
+    return result
 
 
 def round_line(runs: Sequence[Run]) -> str:
@@ -216,14 +216,14 @@ _COLUMNS = {
 def table(figures: Mapping[str, Any]) -> list[str]:
     """Return the summary as aligned columns."""
     rows = [["case", "side", *_COLUMNS.values(), "ratio", "of the rounds"]]
-    for case, told in figures["cases"].items():
+    for case, sides in figures["cases"].items():
         rows += [
-            [case, side, *(_cell(told[side].get(name)) for name in _COLUMNS), "", ""]
+            [case, side, *(_cell(sides[side].get(name)) for name in _COLUMNS), "", ""]
             for side in (BASELINE, CANDIDATE)
-            if side in told
+            if side in sides
         ]
-        if "ratio" in told:
-            rows[-1][-2:] = f"{told['ratio']:.3f}", f"{told['ratio_least']:.3f} to {told['ratio_most']:.3f}"
+        if "ratio" in sides:
+            rows[-1][-2:] = f"{sides['ratio']:.3f}", f"{sides['ratio_least']:.3f} to {sides['ratio_most']:.3f}"
     return aligned(rows)
 
 

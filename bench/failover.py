@@ -33,7 +33,7 @@ from tandemmq.bench.journals import write_journal
 from tandemmq.bench.peers.brokers import ActiveMQ
 from tandemmq.bench.peers.server import HOST, PeerMissing, Server, TandemMQ, running_pair
 from tandemmq.bench.report import Say, head
-from tandemmq.bench.witness import Toll, hand_over, strike_and_count
+from tandemmq.bench.witness import Losses, hand_over, strike_and_count
 
 BODY_BYTES = 1024
 SIZES: Mapping[str, int] = {"empty": 0, "1m": 1_000_000, "10gb": 7_750_000}  # messages of BODY_BYTES
@@ -70,7 +70,7 @@ class Round:
     that the standby predicted before. Both only if the broker reports them."""
 
     outage: OutageResult
-    toll: Toll
+    losses: Losses
     steps: Mapping[str, float] = field(default_factory=dict)
     predicted_seconds: float | None = None
 
@@ -78,7 +78,7 @@ class Round:
         return {
             **self.outage.figures(),
             "predicted_seconds": self.predicted_seconds,
-            **asdict(self.toll),
+            **asdict(self.losses),
             "steps_ms": {name: round(seconds * 1000, 1) for name, seconds in self.steps.items()},
         }
 
@@ -104,7 +104,7 @@ class Case:
             "p50_seconds": round(statistics.median(outages), 4) if outages else None,
             "max_seconds": round(max(outages), 4) if outages else None,
             "predicted_p50_seconds": round(statistics.median(predicted), 4) if predicted else None,
-            **asdict(sum((each.toll for each in self.rounds), Toll())),
+            **asdict(sum((each.losses for each in self.rounds), Losses())),
             "steps_p50_ms": {
                 name: round(statistics.median(each.steps.get(name, 0.0) for each in self.rounds) * 1000, 1)
                 for name in (*STEPS.values(), CLIENT)
@@ -198,7 +198,7 @@ def _round(pair: list[Server], is_handover: bool, destination: str, load: int) -
     predicted = None
     if standby.admin_url is not None:
         predicted = standby.status()["standby"]["takeover"]["total_seconds"]
-    outage, toll = strike_and_count(
+    outage, losses = strike_and_count(
         [master.endpoint, standby.endpoint],
         master.pid,
         destination,
@@ -212,7 +212,7 @@ def _round(pair: list[Server], is_handover: bool, destination: str, load: int) -
         master.kill()  # the process has ended; this updates the object
         master.start()
     master.await_standby(has_caught_up=True)
-    return Round(outage, toll, steps, predicted)
+    return Round(outage, losses, steps, predicted)
 
 
 def _steps(survivor: Server, outage: OutageResult) -> Mapping[str, float]:

@@ -101,8 +101,8 @@ def _connect(number: int) -> bytes:
 
 
 def _subscribe(**headers: str) -> bytes:
-    said = command_frame("SUBSCRIBE", [("id", "0"), ("destination", "/topic/flood"), *headers.items()])
-    return _connect(0) + said
+    subscribe = command_frame("SUBSCRIBE", [("id", "0"), ("destination", "/topic/flood"), *headers.items()])
+    return _connect(0) + subscribe
 
 
 @cache
@@ -236,9 +236,9 @@ async def _talk(what: Flood, reader: asyncio.StreamReader, writer: asyncio.Strea
     hearing = asyncio.create_task(_hear(reader))
     try:
         for turn in range(1 if what.is_held else 1 << 62):
-            said = memoryview(what.says(turn))
-            for start in range(0, len(said), what.chunk):
-                writer.write(said[start : start + what.chunk])
+            data = memoryview(what.says(turn))
+            for start in range(0, len(data), what.chunk):
+                writer.write(data[start : start + what.chunk])
                 await writer.drain()
                 await asyncio.sleep(0)
                 if hearing.done():

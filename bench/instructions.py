@@ -209,12 +209,12 @@ def instructions(
                 _load(server, case, messages)
             server.begin()
         counts = counted(lambda side, case: _count(servers[side][case], case, messages), servers, cases, rounds, budget)
-    told = summary(counts)
+    figures = summary(counts)
     return {
         **head("instructions"),
         "baselines": {case: described(commit_id) for case, commit_id in baselines.items()},
-        "cases": told,
-        "beyond": _beyond(told, budget),
+        "cases": figures,
+        "beyond": _beyond(figures, budget),
     }
 
 
@@ -248,8 +248,8 @@ def counted(
     return counts
 
 
-def _beyond(told: Mapping[str, Mapping[str, Any]], budget: Budget | None) -> list[str]:
-    return [] if budget is None else budget.beyond({case: figures["ratios"] for case, figures in told.items()})
+def _beyond(cases: Mapping[str, Mapping[str, Any]], budget: Budget | None) -> list[str]:
+    return [] if budget is None else budget.beyond({case: figures["ratios"] for case, figures in cases.items()})
 
 
 def _count(server: CountedTandemMQ, case: str, messages: int) -> float:
@@ -280,21 +280,21 @@ def _load(server: CountedTandemMQ, case: str, messages: int) -> None:
 
 def summary(counts: Counts) -> dict[str, dict[str, Any]]:
     """Return for each case the medians of the sides, and their ratios to the baseline."""
-    told: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for case in counts[PLAIN]:
         medians = {side: statistics.median(of_case[case]) for side, of_case in counts.items()}
         theirs = medians.get(BASELINE)
         ratios = {side: round(of / theirs, 4) for side, of in medians.items() if side != BASELINE} if theirs else {}
-        told[case] = {side: round(median) for side, median in medians.items()} | {"ratios": ratios}
-    return told
+        result[case] = {side: round(median) for side, median in medians.items()} | {"ratios": ratios}
+    return result
 
 
 def table(figures: Mapping[str, Any]) -> list[str]:
     """Return the figures as aligned columns, and the cases that exceed the budget."""
     cases: Mapping[str, Mapping[str, Any]] = figures["cases"]
-    sides = [side for side in (BASELINE, PLAIN, COMPILED) if any(side in told for told in cases.values())]
+    sides = [side for side in (BASELINE, PLAIN, COMPILED) if any(side in of_case for of_case in cases.values())]
     rows = [["case", *(f"instructions, {side}" for side in sides), *(f"ratio, {side}" for side in sides[1:])]]
-    for case, told in cases.items():
-        ratios = [f"{told['ratios'][side]:.3f}" if side in told["ratios"] else "" for side in sides[1:]]
-        rows.append([case, *(f"{told[side]:,}" for side in sides), *ratios])
+    for case, of_case in cases.items():
+        ratios = [f"{of_case['ratios'][side]:.3f}" if side in of_case["ratios"] else "" for side in sides[1:]]
+        rows.append([case, *(f"{of_case[side]:,}" for side in sides), *ratios])
     return aligned(rows) + [f"beyond the budget: {case}" for case in figures["beyond"]]

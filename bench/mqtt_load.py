@@ -153,7 +153,7 @@ def run_pair(pid: int, plan: LoadPlan, works: tuple[partial[None], partial[None]
         seconds = _await(counts, plan, is_confirmed=is_confirmed) - begin
         spent = cost(pid).since(before)
         is_over.set()
-        told = [pipe.recv() for pipe in pipes if pipe.poll(plan.stall_seconds)]
+        reports = [pipe.recv() for pipe in pipes if pipe.poll(plan.stall_seconds)]
     finally:
         is_over.set()
         for worker in workers:
@@ -161,8 +161,8 @@ def run_pair(pid: int, plan: LoadPlan, works: tuple[partial[None], partial[None]
             if worker.is_alive():
                 worker.kill()
                 worker.join()
-    problems = [each for each in told if isinstance(each, str)]
-    if problems or len(told) < len(workers):
+    problems = [each for each in reports if isinstance(each, str)]
+    if problems or len(reports) < len(workers):
         raise BenchError("; ".join(problems) or "the load ended without a result")
     sent, confirmed, received = counts
     return PairResult(sent, confirmed, received, seconds, spent)

@@ -228,7 +228,7 @@ def _round(whole: ReplicatedSet, end: str, destination: str, load: int) -> Round
     master = whole.master
     if load:
         run_load(LoadPlan(master.endpoint, count=load, body_bytes=BODY_BYTES, destination=f"{destination}.load"))
-    outage, toll = strike_and_count(
+    outage, losses = strike_and_count(
         [master.endpoint, *(each for each in whole.endpoints if each != master.endpoint)],
         master.pid,
         destination,
@@ -244,7 +244,7 @@ def _round(whole: ReplicatedSet, end: str, destination: str, load: int) -> Round
     if end != HANDOVER:
         master.start()
     whole.await_whole(BUILD_SECONDS_MAX)
-    return Round(outage, toll)
+    return Round(outage, losses)
 
 
 def _strike(end: str, master: TandemMQ) -> Callable[[], object] | None:

@@ -129,15 +129,15 @@ def drain(endpoint: Endpoint, destination: str) -> Counter[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Toll:
+class Losses:
     """Messages lost, acknowledgements undone, and messages stored twice."""
 
     lost: int = 0
     undone: int = 0
     twice: int = 0
 
-    def __add__(self, other: Toll) -> Toll:
-        return Toll(self.lost + other.lost, self.undone + other.undone, self.twice + other.twice)
+    def __add__(self, other: Losses) -> Losses:
+        return Losses(self.lost + other.lost, self.undone + other.undone, self.twice + other.twice)
 
 
 def strike_and_count(
@@ -148,9 +148,9 @@ def strike_and_count(
     seconds_before: float,
     strike: Callable[[], object] | None,
     survivor: Callable[[], Endpoint],
-) -> tuple[OutageResult, Toll]:
+) -> tuple[OutageResult, Losses]:
     """End the master, at the first endpoint, while a client sends and another one acknowledges ``messages``. Return the
-    outage, and the toll at the endpoint that ``survivor`` returns after it. ``strike``: see run_outage."""
+    outage, and the losses at the endpoint that ``survivor`` returns after it. ``strike``: see run_outage."""
     acknowledged = f"{destination}.acknowledged"
     fill(endpoints[0], acknowledged, messages)
     acknowledger = Acknowledger(endpoints[0], acknowledged)
@@ -167,7 +167,7 @@ def strike_and_count(
     endpoint = survivor()
     sent, left = drain(endpoint, destination), drain(endpoint, acknowledged)
     confirmed = range(outage.confirmed_before + outage.confirmed_after)
-    return outage, Toll(
+    return outage, Losses(
         lost=sum(number not in sent for number in confirmed)
         + sum(number not in left and number not in acknowledger.asked for number in range(messages)),
         undone=sum(number in left for number in acknowledger.confirmed),

@@ -80,7 +80,8 @@ class LazyGroup(click.Group):
 
 
 def imported(name: str) -> ModuleType:
-    """Import a module of many modules. All that they make stays, so the collector does not scan it, now or later."""
+    """Import a module that imports many modules. Their objects are never freed, so the garbage collector is set to
+    ignore them, and does not run meanwhile."""
     if name in sys.modules or not gc.isenabled():
         return import_module(name)
     gc.disable()

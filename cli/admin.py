@@ -52,8 +52,8 @@ def ask(admin: str, page: str = "status") -> dict[str, Any]:
     try:
         answer = _answer_for_viewers(request, place, authorization)
     except urllib.error.HTTPError as error:
-        told = answer_of(error).get("error")
-        reason = f": {told}" if told and error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) else ""
+        detail = answer_of(error).get("error")
+        reason = f": {detail}" if detail and error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) else ""
         raise NotABroker(f"{place} answers {error.code} {error.reason} for /{page}{reason}") from error
     except (OSError, ValueError) as error:
         raise NoBroker(f"no broker answers at {place}: {reason_of(error)}") from error
@@ -74,8 +74,8 @@ def is_short(answer: dict[str, Any]) -> bool:
 def _answer_for_viewers(
     request: urllib.request.Request, place: str, authorization: str | None
 ) -> dict[str, Any] | None:
-    """Do as ``answer_to``, and send the user or the token if the answer requires it. Without both, and for a user
-    without a role, use the broker's own token from the file that the broker names."""
+    """Do the same as ``answer_to``, and send the user or the token if the server requires one. If there is neither, or
+    the user has no role, use the broker's own token from the file that the broker names."""
     short: dict[str, Any] | None = None
     refused: urllib.error.HTTPError | None = None
     has_no_role: urllib.error.HTTPError | None = None
@@ -116,8 +116,8 @@ def _answer_for_viewers(
 
 
 def answer_to(request: urllib.request.Request, seconds_max: float) -> dict[str, Any] | None:
-    """Return the JSON of a page, or None if it has none. HTTPError for a refusal, OSError for each other
-    failure, also if the answer is no HTTP."""
+    """Return the JSON of a page, or None if it has none. Raises HTTPError for a refusal, OSError for any other failure,
+    also if the answer is not HTTP."""
     # A proxy that the environment names is not used: the admin server is on this machine or in its network.
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
     if request.type == "https":
@@ -215,7 +215,8 @@ def authority(admin: str) -> tuple[str, str | None]:
 
 
 def token_of(admin: str, error: urllib.error.HTTPError) -> str:
-    """Return the token in the file that the broker names. Nothing but a token is sent, whatever server answers."""
+    """Return the token in the file that the broker names. The content of any other file is never returned, because a
+    malicious server may name one."""
     path = str(answer_of(error).get("token_file") or "")
     try:
         token = read_token(path) if path.endswith(SUFFIX) else None
@@ -249,7 +250,7 @@ def json_object(text: bytes) -> dict[str, Any] | None:
 
 
 def without_user(admin: str) -> str:
-    """Return the address of an admin server without user and password, which only its login may show."""
+    """Return the address of an admin server without user and password, which are sent only in a login."""
     parts = urllib.parse.urlsplit(admin.rstrip("/"))
     return urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 

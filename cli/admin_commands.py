@@ -51,7 +51,7 @@ tasks = Listing("tasks", help="Tasks of move, copy, purge and retry: list, stop.
 
 def _listing(name: str, path: str, columns: str, help: str, *options: Callable[..., Any]) -> click.Command:
     """Return the command for a list of the API, shown as a table with these columns. The options, except that for the
-    broker, are parameters of the query. A list without a limit has no pages."""
+    broker, are parameters of the query. Without the option ``--limit``, the API returns the list as one page."""
 
     def listed(admin: str, as_json: bool, limit: int | None = None, **query: str | None) -> None:
         found = list(rows(admin, path, limit, **query)) if _limit in options else get(admin, path)["items"]
@@ -192,7 +192,8 @@ def _pausing(verb: str, help: str) -> None:
     def command(name: str, consumers: bool, producers: bool, admin: str, as_json: bool) -> None:
         body = {"consumers": consumers, "producers": producers}
         row = change(admin, "POST", place("destinations", "queue", name, verb), body)
-        tell(as_json, row, f"queue://{name}: paused are {_paused(row) or 'neither consumers nor producers'}")
+        paused = _paused(row)
+        tell(as_json, row, f"queue://{name}: {f'{paused} paused' if paused else 'not paused'}")
 
 
 _pausing(
@@ -221,8 +222,8 @@ def close(id: str, admin: str, as_json: bool) -> None:
 def delete(client_id: str, name: str, admin: str, as_json: bool) -> None:
     """Delete a durable subscription and its messages. Refused while its client is connected."""
     change(admin, "DELETE", place("subscriptions", client_id, name))
-    said = {"client_id": client_id, "name": name, "deleted": True}
-    tell(as_json, said, f"the durable subscription {name} of {client_id} is deleted, with all it held")
+    facts = {"client_id": client_id, "name": name, "deleted": True}
+    tell(as_json, facts, f"the durable subscription {name} of {client_id} is deleted, with all it held")
 
 
 @tasks.command()
@@ -231,7 +232,7 @@ def delete(client_id: str, name: str, admin: str, as_json: bool) -> None:
 @json_option
 def stop(id: int, admin: str, as_json: bool) -> None:
     """Stop a task between two messages. Finished steps stay."""
-    tell(as_json, change(admin, "DELETE", f"tasks/{id}"), f"task {id} is to stop")
+    tell(as_json, change(admin, "DELETE", f"tasks/{id}"), f"task {id} will stop")
 
 
 # ---- log levels

@@ -102,16 +102,17 @@ def choice_options(command: Command) -> Command:
 def chosen(
     selector: str | None, ids: Sequence[str], limit: int | None, is_all: bool, *, is_all_meant: bool = False
 ) -> dict[str, Any]:
-    """Return the choice as the API expects it. UsageError if there is none, unless ``is_all_meant`` then means all."""
-    said: dict[str, Any] = {}
+    """Return the choice as the API expects it. Raises UsageError if there is none. With ``is_all_meant``, no choice
+    means all messages."""
+    choice: dict[str, Any] = {}
     if selector is not None:
-        said["selector"] = selector
+        choice["selector"] = selector
     if ids:
-        said["ids"] = list(ids)
+        choice["ids"] = list(ids)
     if limit is not None:
-        said["limit"] = limit
-    if is_all and said:
+        choice["limit"] = limit
+    if is_all and choice:
         raise click.UsageError("--all cannot be combined with other choices")
-    if not said and not (is_all or is_all_meant):
+    if not choice and not (is_all or is_all_meant):
         raise click.UsageError("choose messages with --selector, --id or --limit, or all of them with --all")
-    return said or {"all": True}
+    return choice or {"all": True}

@@ -132,7 +132,8 @@ def bench(
 
 
 def _demand_broker(addresses: Sequence[tuple[str, int]]) -> None:
-    """Raise Unreachable unless one of the addresses accepts connections: a run would report one failure of many."""
+    """Raise Unreachable unless one of the addresses accepts connections. (A run would fail with the error of one of its
+    connections.)"""
     problem = ""
     for host, port in addresses:
         try:

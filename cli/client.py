@@ -113,19 +113,19 @@ def send(
     figures = {name: getattr(client, name) for name in ("confirmed", "refused", "unconfirmed", "resent")}
     figures["sent"] = figures.pop("confirmed")  # only confirmed messages count as sent
     figures["seconds"] = round(time.monotonic() - started_at, 3)
-    told = f"{client.confirmed} sent and confirmed"
-    told += f", {client.refused} refused" if client.refused else ""
-    told += f", {client.unconfirmed} without a receipt" if client.unconfirmed else ""
+    counts = f"{client.confirmed} sent and confirmed"
+    counts += f", {client.refused} refused" if client.refused else ""
+    counts += f", {client.unconfirmed} without a receipt" if client.unconfirmed else ""
     if done.problem is not None:
-        raise _failure(done.problem, told, figures)
+        raise _failure(done.problem, counts, figures)
     if done.is_interrupted:
-        raise Failed(f"interrupted – {told}", **figures)
+        raise Failed(f"interrupted – {counts}", **figures)
     if client.unconfirmed:
-        raise Failed(told, **figures)
+        raise Failed(counts, **figures)
     if as_json:
         click.echo(json.dumps(figures))
     elif not quiet:
-        _say(f"{told} in {figures['seconds']:.2f} s")
+        _say(f"{counts} in {figures['seconds']:.2f} s")
 
 
 @click.command("receive")
@@ -144,7 +144,7 @@ def receive(client: Client, destination: str, quiet: bool, count: int | None, as
     show = _print_json if as_json else _print_body
     done = _run(_receive_all(client, _destination(destination), count=count, show=show, **how))
     if not done.is_confirmed:
-        _say("the connection was lost before the acknowledgements were confirmed: some messages may come again")
+        _say("the connection was lost before the acknowledgements were confirmed: some messages may be redelivered")
     if done.problem is not None:
         raise _failure(done.problem, f"{done.count} received", {"received": done.count})
     if count is not None and done.count < count:
@@ -260,10 +260,11 @@ async def _lines(source: BinaryIO) -> AsyncIterator[bytes]:
 
 
 async def _pieces(descriptor: int) -> AsyncIterator[bytes]:
-    """Yield what can be read, piece by piece, one ahead.
+    """Yield the input piece by piece, and read at most one piece ahead.
 
-    A daemon thread reads, and nothing waits for it at the end: a read of a silent terminal cannot be ended otherwise.
-    It reads the descriptor: the lock of a buffered reader, held at exit, would abort the interpreter.
+    A daemon thread reads. Nothing waits for its end, because a read from a silent terminal cannot be interrupted. It
+    reads the descriptor, not a buffered reader: a thread that holds the lock of such a reader at exit would abort the
+    interpreter.
     """
     loop = asyncio.get_running_loop()
     pieces: asyncio.Queue[bytes | OSError] = asyncio.Queue()
@@ -320,6 +321,6 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def _failure(problem: ClientError, told: str, figures: dict[str, Any]) -> Failed:
+def _failure(problem: ClientError, counts: str, figures: dict[str, Any]) -> Failed:
     kind = Unreachable if isinstance(problem, NoBroker) else Failed
-    return kind(f"{problem} – {told}", **figures)
+    return kind(f"{problem} – {counts}", **figures)

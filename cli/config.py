@@ -48,7 +48,7 @@ def settings_options(command: Command) -> Command:
         **others: Any,
     ) -> Any:
         if file is not None:
-            # The variable gives way to the argument, as it does to --config.
+            # The argument overrides the environment variable, as --config does.
             if click.get_current_context().get_parameter_source("config") is ParameterSource.COMMANDLINE:
                 raise click.UsageError("the settings file is named twice: as FILE and by --config")
             config = file

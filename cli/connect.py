@@ -53,7 +53,7 @@ _LOGIN: Final = (
         "--passcode",
         metavar="WORD",
         help="Password for --login. Other users of this machine can see it in the process list: prefer "
-        f"{PASSCODE_VARIABLE} or --passcode-file. Without a password, a terminal asks.",
+        f"{PASSCODE_VARIABLE} or --passcode-file. Without a password, the command asks for it on a terminal.",
     ),
     _file("--passcode-file", "File whose first line is the password for --login."),
 )

@@ -105,7 +105,7 @@ def explain(
 
 
 def _ask_all(admins: Sequence[str]) -> tuple[list[Reading], list[str]]:
-    """Return the events of all brokers that answer and of those they stand by for, and complaints about the others."""
+    """Return the events of all brokers that answer and of their masters, and an error text for each of the others."""
     answers, complaints = ask_around([*admins, *_members(admins)], _ask)
     readings: dict[str, Reading] = {}
     for _, reading in answers:

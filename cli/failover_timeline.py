@@ -93,8 +93,8 @@ class Term:
     ends: list[Happening] = field(default_factory=list)
     stalls: list[Happening] = field(default_factory=list)
     epoch: int = 0
-    asked: Happening | None = None  # a handover
-    elected: float | None = None  # when, in a set
+    asked: Happening | None = None  # the request of a handover
+    elected: float | None = None  # time of the election, in a set
     awaited: str | None = None  # holder of the lock at the last attempt, if the broker recorded it
 
     @property
@@ -241,7 +241,7 @@ def _outage(former: Term | None, term: Term, happenings: Sequence[Happening]) ->
     refused_at = _refused_at(term)
     if end is not None:
         began = end.time
-    else:  # the fence stopped a master that lived on; the lock dates an unknown one
+    else:  # a known master served until the fence stopped it; of an unknown one only the times of the lock are known
         began = term.steps.get(FENCED, taken) if former is not None else min(refused_at or taken, taken)
     free_at = min(max(began, refused_at if refused_at is not None else began), max(taken, began))
     if former is not None:

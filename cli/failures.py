@@ -66,7 +66,7 @@ def exit_code_of(command: Callable[[], object], arguments: Sequence[str]) -> int
         if os.environ.get(DEBUG):
             traceback.print_exc()
         _say(_in_a_line(error), code, arguments)
-    _let_go_of_output()
+    _drop_output()
     return code if code in _CODES else EXIT_FAILED
 
 
@@ -118,7 +118,7 @@ def standard_streams_open() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
 
 
-def _let_go_of_output() -> None:
+def _drop_output() -> None:
     """Drop output that can no longer be written: the interpreter would try again at its end, and exit with 120."""
     for stream in (sys.stdout, sys.stderr):
         if stream is None or stream.closed:

@@ -47,9 +47,9 @@ def status(
 ) -> None:
     """Show holder, epoch, the proof of ownership and its age, and waiting brokers.
 
-    It asks brokers, the holder too if only a standby was named. With --config, --data or --set it reads the lock itself
-    if no --admin is given or none answers, and then asks its holder. Ends with 3 if there is nothing to ask, with 1 if
-    the lock does not answer.
+    Queries the brokers, and also the holder if only a standby was named. With --config, --data or --set, if no --admin
+    is given or none answers, reads the lock itself, and then queries its holder. Ends with 3 if there is nothing to
+    query, with 1 if the lock does not answer.
     """
     from tandemmq.cli.config import load_settings
     from tandemmq.config.load import Flags

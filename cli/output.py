@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import click
 
-#: Every command that says something has it, and is called with ``as_json``. A failure is JSON too: `cli.failures`.
+#: Every command with output has this option, and is called with ``as_json``. A failure is JSON too: `cli.failures`.
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, also for failures.")
 
 

@@ -24,16 +24,16 @@ def leave(directory: str, as_json: bool) -> None:
     """End the membership of DIRECTORY, whose node is stopped. A broker without [replication] can then use it.
 
     Shows records that were not known to be final: they count from now on, though the set may not have confirmed them.
-    Refused if this node lacks files, or had less than another node when it last heard of it: use that node's directory.
+    Refused if this node lacks files, or if it knows that another node had more: then use the directory of that node.
     `forget` ignores this.
     """
     with _stopped(directory) as stopped:
         standing = stopped.standing()
         ahead = standing.ahead()
         if standing.damage is not None or ahead:
-            _tell(_lacks(standing), as_json)
+            _tell(_missing(standing), as_json)
             raise Failed(f"the node did not leave; to force it: tandemmq replication forget {directory} --yes")
-        said = [*_has(standing), *_not_final(standing)]
+        said = [*_contents(standing), *_not_final(standing)]
         _tell(said, as_json)
         kept = stopped.leave()
         tell(as_json, {"left": directory, "promise": kept, "said": said}, f"left: the promise is in {kept}")
@@ -46,12 +46,12 @@ def leave(directory: str, as_json: bool) -> None:
 def forget(directory: str, is_sure: bool, as_json: bool) -> None:
     """Continue with the content of DIRECTORY after the quorum of its set is lost forever.
 
-    Updates that other nodes had confirmed beyond it are lost: it shows who had more, as far as this node knew. Without
-    --yes it changes nothing and ends with 1. Do not start the directories of the other nodes again.
+    Updates that only the other nodes have are lost. The command lists the nodes that had more, as far as this node
+    knew. Without --yes it changes nothing and ends with 1. Do not start the directories of the other nodes again.
     """
     with _stopped(directory) as stopped:
         standing = stopped.standing()
-        said = [*_has(standing), *_not_final(standing), *_lacks(standing), *_unknown(standing)]
+        said = [*_contents(standing), *_not_final(standing), *_missing(standing), *_unknown(standing)]
         _tell(said, as_json)
         if not is_sure:
             raise Failed("nothing was done; to accept this, use --yes")
@@ -74,7 +74,7 @@ def _tell(sentences: Iterable[str], as_json: bool) -> None:
     say_each("", sentences, is_error=as_json)
 
 
-def _has(standing: Standing) -> Iterator[str]:
+def _contents(standing: Standing) -> Iterator[str]:
     promise, header = standing.promise, standing.set
     node = "this node, whose promise cannot be read," if promise is None else f"{promise.node} (store {promise.store})"
     if header is None:
@@ -96,7 +96,7 @@ def _not_final(standing: Standing) -> Iterator[str]:
         yield f"up to {_at(*standing.final)} it was known to be final; the rest counts from now on, too"
 
 
-def _lacks(standing: Standing) -> list[str]:
+def _missing(standing: Standing) -> list[str]:
     sentences = [] if standing.damage is None else [f"it is not whole: {standing.damage}"]
     for each in standing.ahead():
         at = _at(*each.position[1:])
@@ -109,10 +109,10 @@ def _unknown(standing: Standing) -> Iterator[str]:
         return
     for each in standing.others.values():
         if each.position <= standing.position and each.is_voter:
-            yield f"{each.node} had no more{_when(standing)}; what it received later is unknown here"
+            yield f"{each.node} had no more{_when(standing)}; updates that it received later are unknown here"
     unheard = standing.unheard()
     if unheard:
-        yield f"what {', '.join(unheard)} had is unknown here: anything beyond this journal is lost"
+        yield f"the position of {', '.join(unheard)} is unknown here: anything beyond this journal is lost"
 
 
 def _at(file: int, end: int) -> str:

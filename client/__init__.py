@@ -11,11 +11,11 @@ Promises: a message is forgotten only when its receipt has arrived. Messages wit
 are sent again, in order, on the next one. Each message has a number of this client's own (docs/duplicates.md), by which
 TandemMQ recognizes messages that it has stored, and stores each once. Another broker may store a message twice, but
 loses none. An acknowledgement returns False if its connection is lost. A COMMIT without a receipt is repeated if that
-is safe, else in doubt.
+is safe; otherwise the outcome of the transaction is in doubt.
 
 Modules: ``connection`` is one connection, ``search`` finds the master, ``link`` goes from one connection to the next,
-``outbox`` keeps messages without a receipt, ``subscription`` and ``transaction`` are what their names say, and
-``client`` is the class for programs. ``tls`` makes the TLS of a ``stomp+ssl://`` address.
+``outbox`` keeps messages without a receipt, ``subscription`` and ``transaction`` have one class each, and ``client`` is
+the class for programs. ``tls`` makes the TLS of a ``stomp+ssl://`` address.
 """
 
 from tandemmq.client.client import PREFETCH_DEFAULT, WINDOW_DEFAULT, Client

@@ -24,12 +24,11 @@ _ACKNOWLEDGEMENTS = ("client-individual", "client")
 
 
 class Client:
-    """A connection to the broker that is master. ``notice`` is called with a sentence at each event of it.
+    """A connection to the broker that is master. ``notice`` is called with a sentence at each event of the connection.
 
     ``tls``: for ``stomp+ssl://`` addresses, as `tls_context` makes it; None: the authorities that the system trusts,
-    and no certificate of our own.
-    ``async with`` connects; at the end of the block it waits for the receipts of all sent messages and closes; when the
-    block raises, it only closes. Belongs to the loop that it was connected on.
+    and no client certificate. ``async with`` connects; at the end of the block it waits for the receipts of all sent
+    messages and closes; if the block raises, it only closes. A client belongs to the loop on which it was connected.
     """
 
     def __init__(
@@ -229,8 +228,8 @@ class Client:
     async def acknowledge(self, message: Received, *, is_confirmed: bool = False) -> bool:
         """Acknowledge a message. Return False when its connection is gone, and the message will come again.
 
-        ``is_confirmed``: wait for the broker's receipt, which says that the message will not come again; False without
-        a receipt: it may. Otherwise, ``close`` confirms all.
+        ``is_confirmed``: wait for the broker's receipt. With a receipt the message is not delivered again; False is
+        returned without one: it may be delivered again. Without ``is_confirmed``, ``close`` confirms all.
         """
         return await self._answer("ACK", message, is_confirmed=is_confirmed)
 

@@ -1,7 +1,7 @@
 """A STOMP connection to one broker: frames in and out, heart-beats, one write to the socket a turn of the loop.
 
 Promises: written frames are sent in order, or the connection is lost, and its owner is called once. Input that is not
-STOMP ends the connection, never the loop. Knows nothing of other brokers and keeps nothing for a next time.
+STOMP ends the connection, never the loop. Knows nothing of other brokers and keeps nothing for the next connection.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 VERSION = "1.2"
 # Unsent bytes above which a producer waits until a quarter is left.
 UNSENT_BYTES_MAX = 1 << 20
-# How many of the peer's promised intervals may pass in silence.
+# Number of the peer's heart-beat intervals that may pass without data.
 HEART_BEAT_GRACE = 1.5
 # Number of clock checks in one heart-beat interval; the client sends its heart-beat after half an interval.
 TICKS_PER_INTERVAL = 4
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
                     continue
                 command, headers, body = frame
                 if self.owner is not None:
-                    self._tell(self.owner, command, headers, body)
+                    self._pass_on(self.owner, command, headers, body)
                 else:
                     self._handshake(command, headers, body)
         except Malformed as problem:
@@ -160,7 +160,7 @@ class Connection(asyncio.Protocol):
         if was_congested and self.owner is not None:
             self.owner.turn_over(self)
 
-    def _tell(self, owner: Link, command: str, headers: Headers, body: bytes) -> None:
+    def _pass_on(self, owner: Link, command: str, headers: Headers, body: bytes) -> None:
         if command == "RECEIPT":
             owner.receipt(self, headers.get("receipt-id", ""))
         elif command == "MESSAGE":
@@ -184,7 +184,7 @@ class Connection(asyncio.Protocol):
             spoken = headers.get("version", "1.0")
             self.answer.set_exception(BrokerError(f"{self.address} uses STOMP {spoken}, expected {VERSION}"))
             return
-        # Here, not in the first write after it: the next frame may be in the same piece of bytes.
+        # Set before the next frame is parsed, which may be in the same piece of bytes as CONNECTED.
         self._parser.dialect = V12
         self.server = headers.get("server", "")
         self._start_heart_beats(headers.get("heart-beat", "0,0"))

@@ -1,6 +1,7 @@
 """The link to the broker that is master: one connection after the other, and the tasks that wait on it.
 
-One task searches, calls ``restore`` to repeat the state on each new connection, and searches again when it is lost.
+One task searches, calls ``restore`` to repeat the state on each new connection, and searches again when the connection
+is lost.
 Tasks wait for a condition: it is checked again at each event, and the wait fails when the search does.
 """
 
@@ -109,7 +110,7 @@ class Link:
     async def _disconnect(self, connection: Connection) -> bool:
         """Send DISCONNECT, whose receipt means that all earlier frames were processed (STOMP 1.2)."""
         confirmed: list[BrokerError | None] = []
-        connection.write(self.asking("DISCONNECT", {}, confirmed.append))
+        connection.write(self.frame_with_receipt("DISCONNECT", {}, confirmed.append))
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
                 while not confirmed and connection.is_open:
@@ -224,7 +225,7 @@ class Link:
 
     # ---- requests
 
-    def asking(self, command: str, headers: Headers, answer: Answer) -> bytes:
+    def frame_with_receipt(self, command: str, headers: Headers, answer: Answer) -> bytes:
         """Return a frame that requests a receipt; ``answer`` is called with None, or with the error.
 
         ``answer`` is forgotten when the connection is lost.
@@ -243,7 +244,7 @@ class Link:
         BrokerError: refused.
         """
         answered: list[BrokerError | None] = []
-        connection.write(self.asking(command, headers, answered.append))
+        connection.write(self.frame_with_receipt(command, headers, answered.append))
         await self.wait(lambda: bool(answered) or self.connection is not connection)
         if answered and answered[0] is not None:
             raise answered[0]

@@ -90,7 +90,7 @@ class Outbox:
         return [frame(message, receipt.encode(), is_tandemmq=is_tandemmq) for receipt, message in self._waiting.items()]
 
     def confirmed(self, receipt: str) -> bool:
-        """Forget the message that has this receipt. Return False if the receipt is no message's."""
+        """Forget the message that has this receipt. Return False if the receipt is not that of a message."""
         message = self._waiting.pop(receipt, None)
         if message is None:
             return False
@@ -100,7 +100,7 @@ class Outbox:
         return True
 
     def refused(self, receipt: str, error: BrokerError) -> bool:
-        """Forget a refused message: it would be refused again. Return False if the receipt is no message's."""
+        """Forget a refused message: it would be refused again. Return False if the receipt is not that of a message."""
         message = self._waiting.pop(receipt, None)
         if message is None:
             return False

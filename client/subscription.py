@@ -110,14 +110,14 @@ class Subscription:
     def open_on(self, connection: Connection) -> None:
         """Subscribe on a new connection."""
         self._is_confirmed = False
-        connection.write(self._link.asking("SUBSCRIBE", self._headers, self._answered))
+        connection.write(self._link.frame_with_receipt("SUBSCRIBE", self._headers, self._answered))
 
     def arrived(self, message: Received) -> None:
         """Keep a message of this subscription for ``receive``."""
         self._inbox.append(message)
 
     def drop_messages(self) -> None:
-        """Drop the messages of a lost connection: they come again."""
+        """Drop the messages of a lost connection: the broker delivers them again."""
         self._inbox.clear()
 
     def _end(self) -> None:

@@ -38,9 +38,8 @@ class Transaction:
         self._unanswered = 0
         self._begun_on: Connection | None = None
         self._committed_on: Connection | None = None
-        # COMMIT was sent and not answered; and whether that broker knows numbered messages.
-        self._may_be_done = False
-        self._is_known_there = False
+        self._may_be_done = False  # COMMIT was sent and has no receipt
+        self._is_known_there = False  # the broker to which COMMIT was sent knows numbered messages
         self._has_acknowledgements = False
         self._is_over = False
         self._is_lost = False
@@ -82,7 +81,7 @@ class Transaction:
             while not await self._commit_once():
                 pass
         except BaseException as problem:
-            # It is still open there unless COMMIT was sent: an answered transaction no longer exists at the broker.
+            # If COMMIT was sent on this connection, the transaction does not exist at the broker any more.
             connection = self._begun_on
             if connection is not None and connection is self._link.connection and self._committed_on is not connection:
                 connection.write(frame("ABORT", {"transaction": self._name}))
@@ -119,7 +118,7 @@ class Transaction:
     def restore(self, connection: Connection) -> int:
         """Repeat the transaction on a new connection. Return the number of messages sent again."""
         if self._has_acknowledgements:
-            # Acknowledgements were undone with their connection, and their messages come again.
+            # Acknowledgements were undone with their connection, and their messages are redelivered.
             self._is_lost = True
             return 0
         if not self._messages:
@@ -155,15 +154,16 @@ class Transaction:
         was_sent_before, self._may_be_done = self._may_be_done, True
         self._is_known_there = link.is_tandemmq
         self._committed_on = connection
-        connection.write(link.asking("COMMIT", {"transaction": self._name}, answered.append))
+        connection.write(link.frame_with_receipt("COMMIT", {"transaction": self._name}, answered.append))
         await link.wait(lambda: bool(answered) or link.connection is not connection)
         if answered and answered[0] is not None:
-            self._may_be_done = was_sent_before  # this COMMIT was answered: nothing of it was done
+            self._may_be_done = was_sent_before  # the broker refused this COMMIT, and did nothing
             raise answered[0]
         return bool(answered)
 
     def _is_repeatable(self) -> bool:
-        """Return whether a broker that did it still knows every message of it, and so ignores all of a second one."""
+        """Return whether a broker that executed the COMMIT certainly still knows all messages of the transaction, so
+        that it ignores them if they are sent again."""
         if self._has_acknowledgements or not self._is_known_there:
             return False
         return not self._messages or self._numbering.last - self._messages[0].number < REPEATED_NUMBERS_MAX

@@ -175,10 +175,10 @@ _EVICTION: Final = {
 }
 
 _RECOVERY: Final = {
-    ("maximumSize", "`100`, `65536`"): accepted("Of fixedCount and fixedSized."),
+    ("maximumSize", "`100`, `65536`"): accepted("Only for fixedCount and fixedSized."),
     ("recoverDuration", "`60000`"): accepted("Of timed."),
-    ("useSharedBuffer", "`true`"): refused("Of fixedSized. Each topic has its own buffer."),
-    ("query", "–"): refused("Of queryBased, which is Java code."),
+    ("useSharedBuffer", "`true`"): refused("An option of fixedSized. Each topic has its own buffer."),
+    ("query", "–"): refused("An option of queryBased, which is Java code."),
 }
 
 POLICY_ENTRY: Final = properties(PREFIX, _POLICY_ENTRY)

@@ -139,7 +139,7 @@ class ReplicationSettings(Section):
     """Hand over to a node of higher weight that has caught up. False: a master stays until it stops."""
 
     @model_validator(mode="after")
-    def _said_once(self) -> Self:
+    def _secrets_are_set_once(self) -> Self:
         for key in ("security_token", "zk_password"):
             if getattr(self, key) and getattr(self, f"{key}_file") is not None:
                 raise ValueError(f"{key} or {key}_file, not both")

@@ -56,7 +56,7 @@ class VirtualDestinationSettings(Subject):
     """A queue of a virtual topic receives only messages that one of its consumers selects."""
 
     @model_validator(mode="after")
-    def _means_something(self) -> Self:
+    def _is_consistent(self) -> Self:
         kind, _ = self.subject
         if kind.startswith("composite") != bool(self.forward_to):
             raise ValueError("forward_to with composite destinations, and only with them")

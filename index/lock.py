@@ -1,4 +1,4 @@
-"""Lock of an index directory: it prevents that two processes write the same pages.
+"""Lock of an index directory: it prevents two processes from writing the same pages.
 
 The lock is flock(2) on `index.lock`, held while the index is open. The kernel releases it when its holder dies. The
 file is removed only with its directory. A simulated disk provides its own `flock`.

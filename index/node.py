@@ -177,7 +177,7 @@ class Cutter:
         return cls(lows, [len(low) + each for low in lows], 1, FIXED_BYTES + each, page_size)
 
     def size(self, start: int, stop: int) -> int:
-        """Return the most bytes that the entries from start to before stop need in a page."""
+        """Return the largest number of bytes that the entries from start to before stop need in a page."""
         first = start + self._skip
         count = stop - first
         prefix = shared(self._keys[first], self._keys[stop - 1]) if count > 0 else 0
@@ -234,7 +234,7 @@ class Cutter:
 
 
 def size(node: Node, page_size: int) -> int:
-    """Return the bytes that a node needs in a page."""
+    """Return the number of bytes that a node needs in a page."""
     if isinstance(node, Leaf):
         return Cutter.of_leaf(node.keys, node.values, page_size).size(0, len(node.keys))
     return Cutter.of_branch([b"", *node.separators], page_size).size(0, len(node.pointers))

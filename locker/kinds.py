@@ -72,4 +72,4 @@ def factory(kind: str) -> Factory:
         return loaded
     near = get_close_matches(kind, names(), 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise UnknownLocker(f"locker type {kind!r} is unknown; there is {', '.join(names())}{hint}")
+    raise UnknownLocker(f"locker type {kind!r} is unknown; the known types are {', '.join(names())}{hint}")

@@ -149,7 +149,7 @@ def parts_between(
                 losses.append(_taken_back(file, stop))
                 stop = max(begin, file.end)
             elif stop is None and not listing.is_closed(number):
-                losses.append(f"{file.path} was closed when it was to be read, and is written again. {ADVICE}")
+                losses.append(f"{file.path} was closed when this batch was planned, and is now written again. {ADVICE}")
                 continue
             if stop is None and not is_rest_wanted:
                 stop = file.end

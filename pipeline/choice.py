@@ -28,11 +28,11 @@ class Choice:
         return f"Computed by {_NAMES[self.name]}: {self.why}."
 
 
-def choose(asked: str, bytes: int | None, needs_spark: str | None = None) -> Choice:
-    """Return the engine ``asked``; for AUTO, choose one. ``bytes``: size of the data to read; None: unknown.
-    ``needs_spark``: why the job requires Spark; None: it does not."""
-    if asked != AUTO:
-        return Choice(asked, "--engine names it")
+def choose(engine: str, bytes: int | None, needs_spark: str | None = None) -> Choice:
+    """Return ``engine``; for AUTO, choose one. ``bytes``: size of the data to read; None: unknown. ``needs_spark``: why
+    the job requires Spark; None: it does not."""
+    if engine != AUTO:
+        return Choice(engine, "--engine names it")
     if needs_spark is not None:
         return Choice(SPARK, needs_spark)
     if _has_session():
@@ -48,7 +48,7 @@ def choose(asked: str, bytes: int | None, needs_spark: str | None = None) -> Cho
     except NoSpark as error:
         return Choice(LOCAL, str(error))
     if bytes is None:
-        return Choice(SPARK, "how much is to be read is not known")
+        return Choice(SPARK, "the size of the data is unknown")
     return Choice(SPARK, f"{size(bytes)} are read, more than {size(LOCAL_BYTES_MAX)}")
 
 

@@ -140,6 +140,6 @@ def _ranges(raw: object, file: int) -> Iterator[tuple[int, int]]:
             raise BadOffsets(f"passed is a list of ranges, [[first, last], ...], not {raw!r}")
         first, last = pair
         if not before <= first <= last <= FILE_ID_LIMIT:
-            raise BadOffsets(f"the ranges in passed ascend and do not touch, behind db-{file}.log, not {raw!r}")
+            raise BadOffsets(f"the ranges in passed must ascend, do not touch, and follow db-{file}.log: {raw!r}")
         before = last + 2
         yield first, last

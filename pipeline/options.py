@@ -98,8 +98,8 @@ def _given(options: Mapping[str, str], names: tuple[str, ...], other: str, other
     given = {name.lower(): value for name, value in options.items()}
     unknown = sorted(name for name in given.keys() - _small(names) if not is_access(name))
     if unknown:
-        told = f"; {', '.join(others)} are options of {other}" if _small(others) & set(unknown) else ""
-        raise BadOption(f"unknown options: {', '.join(unknown)}; there are: {', '.join(names)}{told}")
+        hint = f"; {', '.join(others)} are options of {other}" if _small(others) & set(unknown) else ""
+        raise BadOption(f"unknown options: {', '.join(unknown)}; there are: {', '.join(names)}{hint}")
     return given
 
 

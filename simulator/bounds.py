@@ -1,7 +1,8 @@
 """Bounds that are checked while brokers run, not only at the end.
 
 take-over   a standby that has caught up replays at its promotion only what was written since, however much is stored
-journal     after a time without faults it takes 2 x the bytes needed in that time + 2 files, and those written in it
+journal     after a time without faults it takes at most 2 x the bytes needed in that time + 2 files + the bytes
+            written in that time
 lock        no broker is granted it while the proof of another one is valid, unless a fault harmed the lock;
             and no broker fences without a proof
 """
@@ -88,7 +89,9 @@ class Bounds:
                 # Up to now: a broker that hung in its promotion reads what others wrote meanwhile.
                 allowed = known + self.written.since(since)[0]
                 if records > allowed:
-                    self._problem(f"{node.name} had caught up, and replays {records} records: {allowed} are due")
+                    self._problem(
+                        f"{node.name} had caught up, and replays {records} records: at most {allowed} are due"
+                    )
 
     def _allow(self, node: Node) -> None:
         self._allowed.pop(node.name, None)
@@ -96,8 +99,8 @@ class Bounds:
         if standby is None:
             return
         lag = standby.lag
-        # A broker that read what is lost finds that its index belongs to another journal, and begins anew.
-        if lag.has_caught_up and not node.host.believes_what_is_lost:
+        # A broker that read lost data finds that its index belongs to another journal, and begins anew.
+        if lag.has_caught_up and not node.host.sees_lost_data:
             since = self._site.world.now - lag.seconds - FOLLOWED_SECONDS - self._believed_seconds
             self._allowed[node.name] = since, lag.records + MORE_RECORDS
 

@@ -89,7 +89,7 @@ class Connection:
         self._frames.append(Delivery(subscription_id, tag, message.message_id))
 
     def _never(self, *asked: object) -> None:
-        raise AssertionError("no client of a simulation asks for this")
+        raise AssertionError("no client of a simulation requests this")
 
     tell_prefetch = close_consumer = nothing = drop_prepared = prepared = recovered = await_login = await_hang_up = (
         _never

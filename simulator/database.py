@@ -49,7 +49,7 @@ class Database:
         return int((self.wall_offset + self.world.now) * 1000)
 
     def execute(self, statement: str, parameters: Sequence[Any]) -> Result:
-        """Execute a statement at this moment, committed. Raises what sqlite3 raises."""
+        """Execute a statement at this moment, committed. Raises the errors of sqlite3."""
         cursor = self._sqlite.execute(statement, parameters)
         return Result(cursor.fetchall(), cursor.description, cursor.rowcount)
 

@@ -72,10 +72,10 @@ class SimulatedDisk:
     ) -> T:
         number = self._watch.before(verb, path)
         if number is not None and verb != "close" and self.host.world.random.random() < 0.5:
-            raise failure(number, path)  # otherwise it takes place, and its answer is a failure
+            raise failure(number, path)  # otherwise the call takes effect, and then fails
         try:
             result = self._carry(path, effect, cost_seconds, link or self.host.link)
-            self.host.fail_if_told(verb)
+            self.host.fail_if_planned(verb)
             if number is not None:
                 raise failure(number, path)
         except OSError:
@@ -153,7 +153,7 @@ class SimulatedDisk:
         number = self._watch.before("pwrite", path)
         if number is not None:
             raise failure(number, path)
-        host.fail_if_told("pwrite")
+        host.fail_if_planned("pwrite")
         if host.cached(file).data is None:
             self._call("pread", path, lambda: host.fill(file))
         cached = host.cached(file).data
@@ -187,7 +187,7 @@ class SimulatedDisk:
             if number is not None:
                 # The kernel still marks the pages clean: a second sync would succeed without writing them.
                 host.cached(file).dirty = []
-                host.believes_what_is_lost = True
+                host.sees_lost_data = True
                 raise failure(number, path)
             host.flush(file, is_stable=True)
             self._server.commit(file)

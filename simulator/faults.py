@@ -213,8 +213,8 @@ class Faults:
             if each.host is host:
                 self.kill_node(each)
         host.died()
-        host.link.lose_what_is_under_way()
-        host.lock_link.lose_what_is_under_way()
+        host.link.lose_calls_under_way()
+        host.lock_link.lose_calls_under_way()
         for file, owner in locks:
             file.lock = owner
 

@@ -1,4 +1,4 @@
-"""A lock that is given to one more broker while another one has it, as often as a fault says.
+"""A lock that is given to one more broker while another one has it, as often as a fault requests.
 
 Each broker has its real locker; a poll that the lock refuses is granted here. Then both brokers can prove that the lock
 is theirs, and neither can learn of the other one by the lock.
@@ -21,7 +21,7 @@ class Grants:
     period: int = 0
 
     def end(self) -> None:
-        """End the grants: the lock is honest from now on."""
+        """End the grants: from now on the lock has one owner at most."""
         self.left = 0
         self.period += 1
 

@@ -57,7 +57,7 @@ class Host:
         self.lock_link = Link(world, link.timeout_seconds)
         self.attribute_seconds = attribute_seconds
         self.wall_offset = 1_700_000_000.0
-        self.believes_what_is_lost = False  # a sync failed: the written data is seen here, and nowhere else
+        self.sees_lost_data = False  # a sync failed: the written data is seen on this host only
         self.failing: dict[str, int] = {}  # verb -> errno of its next call
         self.on_failure: Callable[[], None] = lambda: None  # a failure took effect
         self.names: dict[str, tuple[File, float]] = {}
@@ -168,7 +168,7 @@ class Host:
             return known[0]
         return None
 
-    def fail_if_told(self, verb: str) -> None:
+    def fail_if_planned(self, verb: str) -> None:
         """Raise a failure that was planned for this verb, once."""
         number = self.take_failure(verb)
         if number is not None:

@@ -48,7 +48,7 @@ class Link:
         for call in held:
             self.world.after(self.latency(), call)
 
-    def lose_what_is_under_way(self) -> None:
+    def lose_calls_under_way(self) -> None:
         """Lose half of the calls that wait to be sent, because the host died."""
         self._held = [call for call in self._held if self.world.random.random() < 0.5]
 

@@ -122,7 +122,7 @@ class SetChecks:
         key = node.name, node.disks
         if term is not None:
             self._terms[key] = term
-        led = self._terms.get(key)  # it may have learned at the end what it knew as a master
+        led = self._terms.get(key)  # the final position of its last term counts too: it may be known only there
         as_master = (0, 0) if led is None else led.marks.final
         followed, promise = node.followed_epoch, node.promise
         if followed is not None and promise is not None and followed < promise.epoch:
@@ -140,10 +140,10 @@ class SetChecks:
         if term is None and isinstance(standby, Standby):
             position = standby.state_position
             if position is not None and position > known:
-                self._problem(f"{node.name} shows what is not final: its index is at {position}, final is {known}")
+                self._problem(f"{node.name} shows data that is not final: its index is at {position}, final is {known}")
 
     def _check_final_of(self, node: SetNode, final: Place) -> None:
-        """Check that the node's journal has all that is final up to there, and note what is new."""
+        """Check that the node's journal has all final data up to ``final``, and remember the data that is new."""
         files = self._journal(node)
         for file in sorted(files):
             if file > final[0]:
@@ -160,7 +160,9 @@ class SetChecks:
             if self._checked.get(key, -1) < reached:
                 common = min(reached, len(data))
                 if data[:common] != known[:common]:
-                    self._problem(f"undone: db-{file}.log of {node.name} is not what was final, up to {len(known)}")
+                    self._problem(
+                        f"undone: db-{file}.log of {node.name} differs from the final data, up to {len(known)}"
+                    )
                     return
                 self._checked[key] = reached
         self._final = max(self._final, final)
@@ -168,7 +170,7 @@ class SetChecks:
             self._bytes[final[0]] = files[final[0]][: final[1]]
 
     def _check_cut(self, node: SetNode) -> None:
-        assert node.replica is not None, "it tells of it"
+        assert node.replica is not None, "the replica reports its cut"
         common_file, common_end = node.replica.state.position[1:]
         for file, data in self._journal(node).items():
             begin = common_end + END_RECORD_SIZE if file == common_file else 0
@@ -176,9 +178,10 @@ class SetChecks:
                 self._problem(f"{node.name} follows from db-{common_file}.log {common_end}, and db-{file}.log goes on")
 
     def _check_quorum_of(self, node: SetNode, term: Term, final: Place) -> None:
-        """Check that enough disks have it, even if all memories were lost, and the first batch of that epoch."""
+        """Check that a quorum of disks has the data up to ``final``, and the first batch of that epoch: both are safe
+        even if all memories are lost."""
         first = term.marks.first
-        assert first is not None, "without it nothing is final"
+        assert first is not None, "nothing is final before the first batch of an epoch"
         for file, end in dict.fromkeys((first, final)):
             data = self._journal(node).get(file, b"")[:end]
             having = [each.name for each in self._nodes if self._has_on_disk(each, file, data)]
@@ -189,8 +192,8 @@ class SetChecks:
                 )
 
     def _has_on_disk(self, node: SetNode, file: int, data: bytes) -> bool:
-        """Return whether the node's disk has, or had, the data: it has had another disk since a moment ago, or gave the
-        file up, and knows later places as final. (A master that slept hears late what the others had.)"""
+        """Return whether the node's disk has, or had, the data. True also if the disk was just replaced, or if the node
+        removed the file and knows a later position as final. (A master that slept learns late what the others had.)"""
         if self._disks.get(node.name, node.disks) != node.disks:
             return True
         entries = node.host.server.find(self._directory).entries or {}
@@ -275,7 +278,7 @@ class SetChecks:
             for node, journal in zip(self._nodes, whole, strict=True):
                 data = journal.get(file)
                 if data is not None and data[: len(known)] != known[: len(data)]:
-                    self._problem(f"{node.name} has another db-{file}.log than what is final")
+                    self._problem(f"{node.name} has a db-{file}.log that differs from the final data")
         for node in self._nodes:
             if self._final_now(node) < self._final:
-                self._problem(f"{node.name} has not all that is final at the end")
+                self._problem(f"{node.name} lacks final data at the end")

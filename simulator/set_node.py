@@ -188,8 +188,8 @@ class SetNode(Node):
         self._boots += 1
         host = self.host
         host.died()
-        host.link.lose_what_is_under_way()
-        host.lock_link.lose_what_is_under_way()
+        host.link.lose_calls_under_way()
+        host.lock_link.lose_calls_under_way()
         host.server.lose_power()
 
     def rename(self, restart_seconds: float) -> None:

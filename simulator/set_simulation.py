@@ -293,8 +293,9 @@ class SetSimulation(Simulation):
         if self._is_broken():
             return
         if not self._is_copied():
-            told = {node.name: None if node.replica is None else dict(node.replica.status()) for node in self.members}
-            self.problems.append(f"not all nodes have it all {COPIED_SECONDS_MAX:g} s after the last message: {told}")
+            states = {node.name: None if node.replica is None else dict(node.replica.status()) for node in self.members}
+            lacking = f"not all nodes have all data {COPIED_SECONDS_MAX:g} s after the last message"
+            self.problems.append(f"{lacking}: {states}")
             return
         self.checks.check_copies()
         super()._end()

@@ -367,7 +367,7 @@ class Simulation:
         faults = Faults(site, (), KINDS, 0, 0.0)
         met: list[Node] = []
         what, step = world.random.choice(HANGING), world.random.choice(HANGS_AT)
-        set_hang(faults, what, step, None, goes=GOES_AND_COMES, told=met.append)
+        set_hang(faults, what, step, None, goes=GOES_AND_COMES, on_hang=met.append)
         world.run(world.now + MET_SECONDS_MAX, lambda: bool(met) or self._is_broken())
         if met and not self._is_broken():
             began = world.now
@@ -455,7 +455,8 @@ class Simulation:
             self.figures["journal_files"] += len(sizes)
             taken = sum(sizes.values())
             if taken > bound and is_bounded:
-                self.problems.append(f"the journal of {what} takes {taken} bytes for nothing, in files {sorted(sizes)}")
+                problem = f"the journal of {what} takes {taken} bytes without live messages, in files {sorted(sizes)}"
+                self.problems.append(problem)
         with tempfile.TemporaryDirectory(prefix="tandemmq-simulate-", dir=_memory()) as target:
             _copy_out(directory, target)
             report = check_all(target, scratch=_memory())

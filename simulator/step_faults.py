@@ -102,10 +102,10 @@ def set_hang(
     seconds: float | None,
     *,
     goes: Sequence[str] = (*GOES_AND_COMES, "killed", "frozen"),
-    told: Callable[[Node], None] = lambda node: None,
+    on_hang: Callable[[Node], None] = lambda node: None,
 ) -> None:
-    """Hang it for the next broker at that step, for ``seconds`` (None: until all faults end), and make a broker reach
-    the step: ``goes`` are the ways in which a master goes for that. ``told`` is called with the node that hangs."""
+    """Hang ``what`` for the next broker at that step, for ``seconds`` (None: until all faults end), and make a broker
+    reach the step: ``goes`` are the ways to remove a master for that. ``on_hang`` is called with the hanging node."""
     chance = faults.world.random
 
     def spring(met: Steps) -> None:
@@ -114,7 +114,7 @@ def set_hang(
         def begin() -> None:
             if node.process is not met.process:
                 return
-            told(node)
+            on_hang(node)
             mend = (faults.hang_volume if what == VOLUME else faults.hang_lock_server)(node)
             faults.site.tally.add("hangs", f"{step.value}: {what}")
             until = "until the calm" if seconds is None else f"for {seconds:.2f} s"

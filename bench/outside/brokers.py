@@ -65,7 +65,7 @@ class NoSetting(Exception):
 def write_settings(facts: Facts, directory: Path) -> Path:
     """Write the settings file, and the files that it names, into ``directory``. Raises NoSetting."""
     if facts["destinations"]:
-        raise NoSetting("destinations that are there from the start")
+        raise NoSetting("destinations that exist from the start")
     lines = ["[broker]", f"name = {_text(facts['name'])}", f"max_scheduler_repeat_allowed = {facts['repeats']}"]
     lines.append(f"populate_jmsx_user_id = {_text(facts['userIds'])}")
     if "memory" in facts:
@@ -77,7 +77,7 @@ def write_settings(facts: Facts, directory: Path) -> Path:
     lines += ["[store]", f"directory = {_text(str(directory / 'data'))}"]
     for uri in facts["connectors"]:
         if "ssl:" in uri:
-            raise NoSetting("a key store of Java's")
+            raise NoSetting("a Java key store")
         meant = _SOCKET.sub(r"\1", uri).rstrip("?&")
         lines += ["[[connectors]]", f"uri = {_text(meant)}"]
     lines += _security(facts, directory)
@@ -162,7 +162,7 @@ def _common(facts: Facts) -> Iterator[tuple[str, object]]:
     """Yield the settings for the whole broker."""
     stamps = facts.get("timeStamping") or {"futureOnly": True}
     if not stamps["futureOnly"]:
-        raise NoSetting("a broker that sets the time of each message anew")
+        raise NoSetting("a broker that replaces the time of each message")
     for key in ("ttlCeiling", "zeroExpirationOverride"):
         if stamps.get(key):
             yield _snake(key), stamps[key]

@@ -167,7 +167,7 @@ def fair(
 ) -> dict[str, Any]:
     """Measure the workloads ``cases``, of WORKLOADS, LATENCIES, PATTERNS or AMQP. ``left_out`` in the result: the
     workloads for which there was no time."""
-    told: dict[str, Any] = {}
+    workloads: dict[str, Any] = {}
     begin = clock()
     for case in cases:
         if rule.seconds_max is not None and clock() - begin > rule.seconds_max:
@@ -175,7 +175,7 @@ def fair(
         workload = {**WORKLOADS, **LATENCIES, **PATTERNS, **AMQP}[case]
         chosen = [name for name in names if workload.protocol in BROKERS[name].protocols]
         results = measure(chosen, workload, rule, partial(_say_of, say, case))
-        told[case] = {
+        workloads[case] = {
             "brokers": {name: _figures(result) for name, result in results.items()},
             "ratios": ratios(results),
         }
@@ -183,9 +183,9 @@ def fair(
         "machine": machine(),
         "commit": commit(),
         "rule": asdict(rule),
-        "left_out": [case for case in cases if case not in told],
-        "workloads": told,
-        "of_stomp": of_stomp(told),
+        "left_out": [case for case in cases if case not in workloads],
+        "workloads": workloads,
+        "of_stomp": of_stomp(workloads),
     }
 
 

@@ -236,12 +236,12 @@ class RabbitMQCluster(Group):
             1.0,
         )
         for number in range(self._queues):
-            said = self._evaluate(
+            answer = self._evaluate(
                 f'element(1, rabbit_amqqueue:declare(rabbit_misc:r(<<"/">>, queue, <<"bench.{number}">>), true, false,'
                 ' [{<<"x-queue-type">>, longstr, <<"quorum">>}], none, <<"bench">>)).'
             )
-            if said != "new":
-                raise BenchError(f"the queue bench.{number} cannot be declared: {said}")
+            if answer != "new":
+                raise BenchError(f"the queue bench.{number} cannot be declared: {answer}")
 
     def _evaluate(self, expression: str) -> str:
         """Evaluate an expression on the first node."""

@@ -89,7 +89,8 @@ def _word(path: str) -> str | None:
 
 
 def time_syncs(directory: str) -> list[float]:
-    """Return the seconds that each of SYNCS page overwrites took to be synced as the journal syncs its batches."""
+    """Overwrite SYNCS pages, each followed by the sync that the journal uses for a batch. Return the seconds of each
+    sync."""
     path = os.path.join(directory, "synced")
     with opened(os, path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
         write_fully(os, fd, bytes(SYNCS * SYNC_BYTES), 0)

@@ -28,7 +28,8 @@ HELD, REFUSED = b"1", b"0"
 
 
 class LookResult(TypedDict):
-    """``is_seen``: the name was as wanted in the end; ``is_first``: at the first check; ``seconds``: time taken."""
+    """``is_seen``: the name reached the wanted state; ``is_first``: it had that state at the first check; ``seconds``:
+    time until the last check."""
 
     is_seen: bool
     is_first: bool

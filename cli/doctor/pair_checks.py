@@ -1,7 +1,7 @@
 """Checks of a volume with two processes: locks exclude and end with their holder; names and bytes are seen at once.
 
-The fence check of a master (docs/architecture.md) is correct only if its stat sees a name that was linked before. So
-one check of names that comes too late is a failure, whatever the delay.
+The fence check of a master (docs/architecture.md) is correct only if its stat sees a name that was linked before. So a
+name that is seen too late, even once, is a failure, whatever the delay.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The second process, which examining a lock or a cache needs: forked here, or listening on another host.
+"""The second process that a check of locks or caches needs: forked here, or listening on another host.
 
     ->  {"verb": "look", "arguments": {"name": "n-1", "is_there": true, "seconds": 5}}
     <-  {"result": {...}}    or    {"errno": 30, "text": "Read-only file system"}
@@ -200,14 +200,14 @@ class _Service:
             if verb == "enter":
                 return {"result": self._enter(arguments["scratch"])}
             if verb not in VERBS or self._probe is None:
-                raise OSError(errno.ENOSYS, f"no such verb, or nothing entered yet: {verb}")
+                raise OSError(errno.ENOSYS, f"no such verb, or no scratch directory yet: {verb}")
             return {"result": getattr(self._probe, verb)(**arguments)}
         except OSError as error:
             return {"errno": error.errno or errno.EIO, "text": error.strerror or str(error)}
 
     def _enter(self, name: str) -> bool:
         if not SCRATCH.fullmatch(name):
-            raise OSError(errno.EINVAL, f"a scratch directory is called {SCRATCH.pattern}")
+            raise OSError(errno.EINVAL, f"the name of a scratch directory must match {SCRATCH.pattern}")
         path = os.path.join(self._directory, name)
         if not _is_seen(path):
             return False

@@ -184,10 +184,10 @@ def _zookeeper(options: ReplicationSettings, broker: str) -> tuple[Finding, Sequ
     finally:
         session.close()
     if granted > asked + SAME_SECONDS:
-        late = (
-            f"it grants sessions of {granted:g} s where zk_session_timeout asks for {asked:g} s: a dead node is missed"
+        sentence = (
+            f"it grants sessions of {granted:g} s, but zk_session_timeout is {asked:g} s: a dead node is detected "
+            f"{granted - asked:g} s later. Set tickTime or minSessionTimeout in zoo.cfg"
         )
-        sentence = f"{late} that much later. Set tickTime or minSessionTimeout in zoo.cfg"
         return warn(sentence, granted_seconds=granted, asked_seconds=asked), entries
     return ok(f"it answers, and grants sessions of {granted:g} s", granted_seconds=granted), entries
 

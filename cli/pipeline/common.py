@@ -64,7 +64,7 @@ def _there(ctx: click.Context, parameter: click.Parameter, places: tuple[str, ..
 
 def _local(ctx: click.Context, parameter: click.Parameter, out: Path) -> Path:
     if _URL.match(str(out)):
-        raise click.BadParameter(f"{out}: results are written to a directory, of a mounted file system if need be")
+        raise click.BadParameter(f"{out}: results can be written only to a directory of a mounted file system")
     return out
 
 
@@ -185,7 +185,7 @@ def answer(
     except (NoJournal, ValueError) as error:
         raise click.ClickException(str(error)) from None
     if needs_spark is None and (master is not None or any(not is_access(key) for key in given)):
-        needs_spark = "--master and --conf are Spark's"
+        needs_spark = "--master and --conf require it"
     chosen = choose(engine, bytes, needs_spark)
     with described():
         with LocalSession(out) if chosen.name == LOCAL else _spark(job, master, conf, bytes) as engine_session:
@@ -200,7 +200,7 @@ def _refuse_sparks(master: str | None, given: dict[str, str]) -> None:
     """Raise a UsageError for options that --engine local does not have."""
     others = [key for key in given if not is_access(key)]
     if master is not None or others:
-        raise click.UsageError(f"--engine local runs without Spark, so without {', '.join(others) or '--master'}")
+        raise click.UsageError(f"--engine local does not use Spark, so it takes no {', '.join(others) or '--master'}")
 
 
 @contextmanager
@@ -211,7 +211,7 @@ def _spark(job: str, master: str | None, conf: dict[str, str], size: int | None)
 
 
 class Interrupted(BaseException):
-    """Ctrl-C while Spark runs. PySpark would have Java cancel, which is busy, and py4j would log a traceback."""
+    """Ctrl-C while Spark runs. PySpark would send a request to Java, which is busy, and py4j would log a traceback."""
 
 
 @contextmanager

@@ -86,8 +86,8 @@ def pins(**common: Any) -> None:
     "--mark-interval",
     metavar="TIME",
     callback=time_ms,
-    help="The brokers' clock_mark_interval, if it was the same for all SOURCES. It reduces errors "
-    "where little happened; too short a value makes them wrong.",
+    help="The brokers' clock_mark_interval, if it was the same for all SOURCES. It reduces errors at times with few "
+    "records; with a value that is too short, the errors are wrong.",
 )
 def latency(window: int | None, mark_interval: int | None, **common: Any) -> None:
     """Show how long messages of SOURCES waited from store to acknowledgement, and how many wait, by destination and

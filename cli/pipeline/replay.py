@@ -123,7 +123,7 @@ def replay(url: str | None, passcode_file: Path | None, rate: float | None, is_d
     # No check of a replay that has begun: the rest is sent from the plan, and the sources may be gone.
     begun = Ledger(others["out"] / STATE).run() is not None
     needs_spark = (
-        "--where is Spark's SQL, unless --engine selects another engine" if request.where is not None else None
+        "--where has the SQL of Spark, unless --engine selects another engine" if request.where is not None else None
     )
     answer("replay", own, check=(lambda sources: 0) if begun else _there, needs_spark=needs_spark, **others)
 

@@ -44,7 +44,7 @@ FAILURES = (
 
 
 @contextmanager
-def failures_told(advice: str = "") -> Iterator[None]:
+def failures_reported(advice: str = "") -> Iterator[None]:
     """End the command with exit code 1 and a sentence when the block fails because of the store or the volume.
     ``advice`` is added to failures of the store."""
     try:

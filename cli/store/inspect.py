@@ -23,7 +23,7 @@ from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.tools.inspect import KINDS, Gap, Item, Seen, Summary, Trail, message_of, read_headers, walk
 from tandemmq.store.tools.why.words import bytes_of
 
-# Of a body or trace on a line for people; --json has the whole text.
+# Maximum number of characters of a body or trace in a line; --json has the whole text.
 TEXT_CHARACTERS_MAX = 200
 
 
@@ -31,7 +31,7 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str | None
     kinds = frozenset(word.strip() for word in (value or "").split(",") if word.strip())
     unknown = kinds - set(KINDS)
     if unknown:
-        raise click.BadParameter(f"there is no {', '.join(sorted(unknown))}; there is {', '.join(KINDS)}")
+        raise click.BadParameter(f"there is no {', '.join(sorted(unknown))}; the types are {', '.join(KINDS)}")
     return kinds
 
 

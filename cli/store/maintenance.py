@@ -19,7 +19,7 @@ from tandemmq.cli.store.directory import (
     demand_names,
     demand_single,
     demand_unheld,
-    failures_told,
+    failures_reported,
     file_length,
     holder_of,
     known_files,
@@ -86,7 +86,7 @@ _FROM_SETTINGS = (
 
 @click.command()
 @click.argument("directory", type=DIRECTORY, required=False)
-@admin_option(f"Admin address of a running broker that does it ({DEFAULT_ADMIN}).", None)
+@admin_option(f"Admin address of a running broker that compacts ({DEFAULT_ADMIN}).", None)
 @click.option("--store", metavar="NAME", help="With --admin: one of several stores.")
 @click.option(
     "--config", metavar="FILE", help="Settings file of the broker, for its kind of lock, files, indexes and archive."
@@ -103,7 +103,7 @@ def compact(
     name: str | None,
     as_json: bool,
 ) -> None:
-    """Empty and remove each journal file in which more than a little is dead.
+    """Empty and remove each journal file in which more than a small part is dead.
 
     Live records are copied to the end and keep their order. With DIRECTORY, the command takes the lock, as a master
     does. With --admin, the running master does the work while it serves. Stopping the command or a crash does no harm.
@@ -146,7 +146,7 @@ def _compact_here(
     broker = name or next((os.path.basename(path) for path in indexes_in(root)), OFFLINE)
     with (
         locked(directory, "store compact", settings, "stop it, or give --admin with its address") as has_proof,
-        failures_told(f"; `tandemmq store check {directory}` has the details"),
+        failures_reported(f"; `tandemmq store check {directory}` has the details"),
         OfflineStore(directory, root, broker, options, has_proof=has_proof) as offline,
     ):
         live = offline.result(offline.store.ask(_live_bytes))
@@ -180,7 +180,7 @@ def _live_bytes(state: State) -> int:
 @click.option("--name", metavar="NAME", help="Name of the broker that has the index; required if there are several.")
 @json_option
 def rebuild_index(directory: str, index_root: str | None, name: str | None, as_json: bool) -> None:
-    """Replay the journal in DIRECTORY into a new index, which replaces the old one; that one is set aside.
+    """Replay the journal in DIRECTORY into a new index, which replaces the old one. The old index is set aside.
 
     An index is private to its broker: this needs no lock of the store and works beside a running master. Refused while
     the broker of that name has its index open.
@@ -190,7 +190,7 @@ def rebuild_index(directory: str, index_root: str | None, name: str | None, as_j
     root = index_root or os.path.join(directory, "index")
     broker = name or _only_name(root)
     is_live = holder_of(directory) is not None
-    with failures_told():
+    with failures_reported():
         try:
             rebuild = Rebuild(directory, root, broker, StoreSettings())
             progress = watched("replaying", rebuild.bytes_total, lambda: rebuild.bytes_read, lambda: rebuild.records)
@@ -207,7 +207,7 @@ def rebuild_index(directory: str, index_root: str | None, name: str | None, as_j
         f"{counted(rebuilt.messages, 'message')} in {rebuilt.owners} queues and subscriptions"
     )
     if rebuilt.aside is not None:
-        click.echo(f"the old one is {rebuilt.aside}")
+        click.echo(f"the old index is {rebuilt.aside}")
 
 
 def _only_name(root: str) -> str:
@@ -215,7 +215,7 @@ def _only_name(root: str) -> str:
     names = sorted(os.path.basename(path) for path in indexes_in(root))
     if len(names) == 1:
         return names[0]
-    there = f"there are those of {', '.join(names)}" if names else f"there is none in {root}"
+    there = f"there are indexes of {', '.join(names)}" if names else f"there is no index in {root}"
     raise click.UsageError(f"name the broker with --name: {there}")
 
 
@@ -234,7 +234,7 @@ def afresh(directory: str, config: str | None, index_root: str | None, as_json: 
     """
     settings = None if config is None else load_settings(config)
     root = index_root or (settings and settings.store.index_directory) or os.path.join(directory, "index")
-    with locked(directory, "store afresh", settings), failures_told():
+    with locked(directory, "store afresh", settings), failures_reported():
         try:
             moved = begin_afresh(directory, root)
         except JournalThere as error:

@@ -17,7 +17,7 @@ from tandemmq.cli.store.directory import (
     DIRECTORY,
     demand_journal,
     demand_unheld,
-    failures_told,
+    failures_reported,
     file_length,
     holder_of,
     locked,
@@ -52,7 +52,7 @@ def backup(target: str, directory: str, as_json: bool) -> None:
     The brokers can run meanwhile; any host that sees the directory can do it. backup.json is written last: without it,
     TARGET is not a backup.
     """
-    with failures_told(), made_like(directory), progress("copying", 0) as advance:
+    with failures_reported(), made_like(directory), progress("copying", 0) as advance:
         done = 0
 
         def copied(count: int) -> None:
@@ -72,7 +72,7 @@ def backup(target: str, directory: str, as_json: bool) -> None:
 @json_option
 def restore(source: str, directory: str, as_json: bool) -> None:
     """Restore the backup SOURCE into an empty data directory. The broker builds its index at the next start."""
-    with failures_told(), made_like(source):
+    with failures_reported(), made_like(source):
         summary = put_back(source, directory)
     tell(as_json, {"data": directory, **asdict(summary)}, f"restored: {_in_words(summary)}")
 
@@ -118,7 +118,7 @@ def import_(
         os.makedirs(data, 0o700, exist_ok=True)
         known = None if settings is None else settings.store.journal_max_file_length
         length = known or file_length(read_headers(JournalFiles(data)))
-        with failures_told(), locked(data, "store import", settings) as has_proof:
+        with failures_reported(), locked(data, "store import", settings) as has_proof:
             carried = carry_over(
                 source, data, temporary, name="import", has_proof=has_proof, progress=progress, file_length=length
             )
@@ -129,7 +129,7 @@ def import_(
 
 def _look(source: str, scratch: str, as_json: bool) -> None:
     holder = holder_of(source)
-    with failures_told():
+    with failures_reported():
         found = survey(source, scratch, is_live=holder is not None, progress=progress)
     if holder is not None:
         found.notes.append(f"in use by {holder}: its unsettled updates are omitted")
@@ -197,7 +197,7 @@ def export(directory: str, target: str, destination: str | None, scratch: str | 
         raise click.UsageError(f"{target} is not empty: an export needs an empty directory")
     os.makedirs(target, 0o700, exist_ok=True)
     with (
-        failures_told(),
+        failures_reported(),
         tempfile.TemporaryDirectory(prefix="tandemmq-export-", dir=scratch) as temporary,
         locked(target, "store export") as has_proof,
     ):
@@ -274,19 +274,19 @@ def handback(
 ) -> None:
     """Prepare DIRECTORY for a start of ActiveMQ with the same messages in the same order.
 
-    Journal files end where they count, records state what ActiveMQ would read differently, and its index is set aside
-    for a new one. Nothing is deleted; TandemMQ can still open the directory. Exit code 1 if it is not ready: it is
-    damaged, or a compaction has changed an order; then use `store export`.
+    Journal files are truncated at their ends, records correct the differences in ActiveMQ's view, and ActiveMQ's index
+    is set aside for a new one. Nothing is deleted; TandemMQ can still open the directory. Exit code 1 if it is not
+    ready: it is damaged, or a compaction has changed an order; then use `store export`.
     """
     demand_journal(directory)
     settings = None if config is None else load_settings(config)
-    with failures_told(), tempfile.TemporaryDirectory(prefix="tandemmq-handback-", dir=scratch) as temporary:
+    with failures_reported(), tempfile.TemporaryDirectory(prefix="tandemmq-handback-", dir=scratch) as temporary:
         if dry_run:
             demand_unheld(directory, "stop it first, or use a copy")
             report = rehearse(directory, temporary)
         else:
             with locked(directory, "store handback", settings) as has_proof:
-                report = hand_back(directory, temporary, accepts_order=accept_order, has_proof=has_proof, says=_say)
+                report = hand_back(directory, temporary, accepts_order=accept_order, has_proof=has_proof, on_step=_say)
     if as_json:
         click.echo(json.dumps(asdict(report)))
     else:
@@ -315,7 +315,7 @@ def _print_handback(report: Report, is_dry: bool) -> None:
     say_each("PROBLEM: ", report.problems)
     say_each("ORDER: ", report.order)
     if report.is_ready:
-        click.echo("nothing prevents it" if is_dry else "ready: ActiveMQ may be started")
+        click.echo("nothing prevents a hand-back" if is_dry else "ready: ActiveMQ may be started")
     elif report.problems:
         click.echo("NOT ready: use tandemmq store export")
     else:

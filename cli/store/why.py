@@ -12,7 +12,7 @@ import click
 
 from tandemmq.cli.admin import DEFAULT_ADMIN, admin_option, answer_understood, call
 from tandemmq.cli.output import json_option, say_each
-from tandemmq.cli.store.directory import demand_journal, failures_told, file_length, holder_of, journal_file
+from tandemmq.cli.store.directory import demand_journal, failures_reported, file_length, holder_of, journal_file
 from tandemmq.journal.files import JournalFiles
 from tandemmq.store.state.state import State
 from tandemmq.store.tools.why.explain import NoSuchFile, Place, explain
@@ -78,7 +78,7 @@ def _from_files(directory: str | None, index_root: str | None, only: int | None)
         notes.append(f"in use by {holder}: its last writes may be missing{ask}")
     is_live = holder is not None
     with (
-        failures_told(f"; `tandemmq store check {directory}` has the details"),
+        failures_reported(f"; `tandemmq store check {directory}` has the details"),
         read_state(directory, index_root, is_live=is_live) as follower,
     ):
         place = Place(JournalFiles(directory), file_length(follower.epoch_history), is_live, index_root)

@@ -23,11 +23,11 @@ from tandemmq.config.units import unit_of
 
 #: Key in place of an attribute's name: the text between an element's tags.
 TEXT: Final = "#text"
-UNKNOWN: Final = "This command does not know it."
+UNKNOWN: Final = "This command does not know this part of the configuration."
 SECRET: Final = "A password is never written."
 #: Keys of an element that only contains others, and of a value that is fixed here.
 INSIDE: Final = "its content"
-ANYWAY: Final = "always so here"
+ANYWAY: Final = "always the case here"
 #: Namespace of attributes that only name the schema for an editor.
 _SCHEMA: Final = "{http://www.w3.org/2001/XMLSchema-instance}"
 #: Attributes that name an object for Spring.
@@ -225,9 +225,9 @@ class Conversion:
                 if (element.number, name) in self.fates:
                     continue
                 if name is not None and name.startswith(_SCHEMA):
-                    self.became(element, name, "of XML itself")
+                    self.became(element, name, "a declaration of XML")
                 elif name in _SPRING:
-                    self.fates[element.number, name] = Fate(element, name, "", "Of Spring, not of ActiveMQ.")
+                    self.fates[element.number, name] = Fate(element, name, "", "An attribute of Spring.")
                 elif name is not None:
                     self.fates[element.number, name] = Fate(element, name, "", UNKNOWN)
                 elif any((part.number, each) in self.fates for part in element.walk() for each in _parts(part)):

@@ -114,7 +114,7 @@ class Policies:
             self._work.wrap(usage)
             for name in ("sendFailIfNoSpace", "sendFailIfNoSpaceAfterTimeout"):
                 if name in usage.attributes:
-                    self._say(usage, name, snake_case(name))
+                    self._apply_everywhere(usage, name, snake_case(name))
             for wrapper in (child for child in usage.children if child.name in USAGE):
                 self._work.wrap(wrapper)
                 for limit in wrapper.children:
@@ -131,7 +131,7 @@ class Policies:
         self._work.wrap(element)
         for name in element.attributes:
             if name in ("ttlCeiling", "zeroExpirationOverride"):
-                self._say(element, name, snake_case(name))
+                self._apply_everywhere(element, name, snake_case(name))
         self._others(element, "ttlCeiling", "zeroExpirationOverride")
 
     def discard(self, element: Element) -> None:
@@ -267,7 +267,7 @@ class Policies:
 
     # ---- of all destinations
 
-    def _say(self, element: Element, attribute: str, key: str) -> None:
+    def _apply_everywhere(self, element: Element, attribute: str, key: str) -> None:
         table = _new()
         value = typed(table.model, key, self._work.value(element, attribute))
         self._everywhere.append((key, value, (element, attribute)))

@@ -32,15 +32,15 @@ _NOWHERE: Final = "postgresql://USER@HOST/DATABASE"
 
 _IN_DATABASE: Final = (
     "The lock stays in the database, the messages do not: there is no store in a database. They go to a new journal "
-    "in store.directory, which both brokers of a pair must share. Let clients consume the database's messages before."
+    "in store.directory, which both brokers of a pair must share. Let clients first consume its messages."
 )
-_IN_LEVELDB: Final = "LevelDB's files are not read: the store begins empty. Let clients consume the messages before."
+_IN_LEVELDB: Final = "LevelDB's files are not read: the store begins empty. Let clients first consume the messages."
 _NO_SUCH_STORE: Final = "There is no such store; that of [store] replaces it, and begins empty."
 _PASSWORD: Final = (
     f"{SECRET} Set the whole URL in the environment, TANDEMMQ_LOCKER__DATA_SOURCE, or write it into the file."
 )
-_STATEMENTS: Final = "Of tables for messages, which are not in a database here."
-_OF_JDBC: Final = "Of tables for messages, which are not in a database here; the lock's keys are in [locker]."
+_STATEMENTS: Final = "It concerns tables of messages; here no messages are in a database."
+_OF_JDBC: Final = f"{_STATEMENTS} The keys of the lock are in [locker]."
 
 
 def persistence_adapter(work: Conversion, holder: Element, beans: Mapping[str, Element]) -> None:
@@ -286,8 +286,8 @@ def _bean(work: Conversion, bean: Element, locker: Table) -> bool:
         elif is_secret(name):
             work.leave(holder, None, _PASSWORD)
         else:
-            work.leave(holder, None, "Of Java's driver or its pool; the lock has one connection.")
+            work.leave(holder, None, "A setting of the Java driver or of its pool; the lock has one connection.")
     for name in bean.attributes:
         if name not in ("id", "class"):
-            work.leave(bean, name, "Of Spring.")
+            work.leave(bean, name, "An attribute of Spring.")
     return True

@@ -22,14 +22,14 @@ def file(settings: Table, comments: Iterable[str] = ()) -> str:
         if isinstance(value, list):
             for table in value:
                 lines += _table(f"[[{section}]]", section, table)
-        elif isinstance(value, Table) and (section == "replication" or _says_something(value)):
+        elif isinstance(value, Table) and (section == "replication" or _has_values(value)):
             lines += _table(f"[{section}]", section, value)
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _says_something(table: Table) -> bool:
+def _has_values(table: Table) -> bool:
     """Return whether a table has values. An empty one has no effect, except [replication], which makes a set."""
-    return any(_says_something(each) if isinstance(each, Table) else True for each in table.values.values())
+    return any(_has_values(each) if isinstance(each, Table) else True for each in table.values.values())
 
 
 def _table(head: str, name: str, table: Table) -> Iterator[str]:
@@ -43,7 +43,7 @@ def _table(head: str, name: str, table: Table) -> Iterator[str]:
     yield ""
     for key, value in inner.items():
         if isinstance(value, Table):
-            if _says_something(value):
+            if _has_values(value):
                 yield from _table(f"[{name}.{key}]", f"{name}.{key}", value)
         else:
             for each in value:

@@ -101,7 +101,7 @@ class SqlHolderRow:
         self._session.execute(insert, values)
 
 
-NAMELESS = "a broker that has left no name"
+NAMELESS = "a broker of unknown name"
 
 
 class DatabaseLocker(Locker):

@@ -115,7 +115,7 @@ def holder_in(row: LeaseRow) -> Holder | None:
     if row.is_free:
         return None
     signature = read_signature(row.name or "")
-    return signature.holder if signature is not None else Holder(row.name or "a broker that left no name")
+    return signature.holder if signature is not None else Holder(row.name or "a broker of unknown name")
 
 
 def _number(text: str) -> int | None:

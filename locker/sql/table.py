@@ -36,7 +36,7 @@ PARAMETERS: Final = {
     "lock_create_statement": (),
     "lock_update_statement": ("time",),
     "lease_obtain_statement": ("name", "end", "now"),
-    "lease_update_statement": ("name", "end", "name it had"),
+    "lease_update_statement": ("name", "end", "former name"),
     "lease_owner_statement": (),
     "current_date_time_statement": (),
 }

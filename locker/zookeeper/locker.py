@@ -360,8 +360,8 @@ class ZooKeeperLocker(LeasedLocker):
 def _expected_period(lease_seconds: float) -> str:
     return (
         f"at most {lease_seconds * PERIOD_MAX * 1000:.0f} ms for sessions of {lease_seconds:g} s "
-        "(for longer sessions, set lock_acquire_sleep_interval): a proof of ownership must last until the next "
-        f"one, and of a session {1 - MARGIN - HALF_TICK:.0%} less one period is proved"
+        "(for longer sessions, set lock_acquire_sleep_interval): a proof of ownership lasts for "
+        f"{1 - MARGIN - HALF_TICK:.0%} of a session less one period, and must last until the next proof"
     )
 
 

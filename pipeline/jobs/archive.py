@@ -136,7 +136,7 @@ def run(
                     failures += 1
                     if failures >= FAILURES_MAX:
                         raise
-                    report(f"again, because this failed: {cause(error)}")
+                    report(f"trying again after a failure: {cause(error)}")
                 else:
                     if every is None:
                         break

@@ -189,7 +189,7 @@ def findings(
             lines.append(f"{where}no time is shown before that moment: the available journal begins later.")
         elif cut.behind is None:
             lines.append(
-                f"{where}no time is shown after that moment, the last is {_exact(cut.before)}: all that was read."
+                f"{where}the last time in the journal, {_exact(cut.before)}, is before that moment: all records count."
             )
         else:
             lines.append(

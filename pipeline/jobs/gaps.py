@@ -176,13 +176,14 @@ def remarks(gaps: Gaps, uncertain: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _sentences(files: ByStore, what: str) -> list[str]:
-    """Return a sentence for each store, for at most STORES_LISTED stores."""
+def _sentences(files: ByStore, predicate: str) -> list[str]:
+    """Return a sentence for each store, for at most STORES_LISTED stores. ``predicate`` follows the names of the files
+    and "is" or "are"."""
     lines = []
     for store, numbers in list(files.items())[:STORES_LISTED]:
         is_one = len(numbers) == 1
-        said = what.format(them="it" if is_one else "them")
-        lines.append(f"{store}: {named(numbers)} {'is' if is_one else 'are'} {said}")
+        rest = predicate.format(them="it" if is_one else "them")
+        lines.append(f"{store}: {named(numbers)} {'is' if is_one else 'are'} {rest}")
     if len(files) > STORES_LISTED:
         lines.append(f"The same applies to {len(files) - STORES_LISTED:,} more stores.")
     return lines

@@ -69,8 +69,8 @@ def handed_over(spark: SparkSession, sources: Sources) -> DataFrame:
 def findings(manifests: int, damaged: int) -> tuple[str, ...]:
     """Return the findings; empty if no file has a manifest."""
     if damaged:
-        return (f"{damaged:,} archived files are not what was handed over.",)
-    return (f"{manifests:,} archived files are what was handed over.",) if manifests else ()
+        return (f"{damaged:,} archived files differ from their manifests.",)
+    return (f"{manifests:,} archived files match their manifests.",) if manifests else ()
 
 
 def _digests(path: str, counted: int, access: Access) -> Iterator[str]:

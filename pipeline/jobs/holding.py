@@ -89,7 +89,7 @@ def _of_messages(histories: DataFrame) -> DataFrame:
     """Return a row for each existing message, and for each message that a record in another file removed or moved."""
     is_last = F.col("is_held") & F.col("next").isNull()
     command, own = F.col("command"), effects.file_of("at")
-    kills = F.col("was_held") & command.isin(COPY, UPDATE_MESSAGE, REMOVE_MESSAGE)
+    removals = F.col("was_held") & command.isin(COPY, UPDATE_MESSAGE, REMOVE_MESSAGE)
 
     def row(kind: str, file: str, ref: str | None) -> tuple[object, ...]:
         is_message = kind == MESSAGE
@@ -104,12 +104,12 @@ def _of_messages(histories: DataFrame) -> DataFrame:
     declaration = F.array(
         F.when(is_last & F.col("end").isNull(), F.struct(*row(MESSAGE, "stands.at", None))),
         F.when(
-            kills & (effects.file_of("effect") != effects.file_of("stood.at")),
+            removals & (effects.file_of("effect") != effects.file_of("stood.at")),
             F.struct(*row(ACKS_OF, "effect", "stood.at")),
         ),
         # A remove whose COMMIT is in a later file: the COMMIT has no effect without it.
         F.when(
-            kills
+            removals
             & (command == REMOVE_MESSAGE)
             & (own != effects.file_of("effect"))
             & (own > effects.file_of("stood.at")),
@@ -211,7 +211,7 @@ def _held_at(declaration: Sequence[effects.Declared], histories: DataFrame) -> s
 
 @dataclass(slots=True)
 class Journal:
-    """Facts of one store. ``holders``: the rows MESSAGE; ``kills``: the rows ACKS_OF, both by file. ``numbers``:
+    """Facts of one store. ``holders``: the rows MESSAGE; ``removals``: the rows ACKS_OF, both by file. ``numbers``:
     numbers of the owners in ``facts``."""
 
     store: str
@@ -219,7 +219,7 @@ class Journal:
     facts: Facts
     numbers: dict[tuple[str, str, str | None], int] = field(default_factory=dict)
     holders: dict[int, list[Counted]] = field(default_factory=dict)
-    kills: dict[int, list[Counted]] = field(default_factory=dict)
+    removals: dict[int, list[Counted]] = field(default_factory=dict)
 
 
 def journals(records: DataFrame, marks: DataFrame, files: Iterable[JournalFile]) -> list[Journal]:
@@ -300,7 +300,7 @@ def _enter(line: Counted, journal: Journal, transactions: dict[str, TransactionF
         case "acks_of":
             assert line.ref_file is not None, "ACKS_OF has a file"
             known.pins.add(line.ref_file)
-            journal.kills.setdefault(line.file, []).append(line)
+            journal.removals.setdefault(line.file, []).append(line)
         case _:
             assert line.transaction is not None, "the other kinds are of transactions"
             of = transactions.setdefault(line.transaction, TransactionFacts(line.transaction, False, 0, {}, None))

@@ -258,7 +258,7 @@ def findings(by_destination: Table, series: Series) -> tuple[str, ...]:
         growth = " and growing" if is_growing(points) else ""
         there = f"backlog {backlog:,} at the end{growth}" if backlog else "nothing is left"
         found.append(f"{row['destination']}: {latency}, {there}.")
-    return tuple(found) or ("No message was stored in what was read.",)
+    return tuple(found) or ("No message was stored in the files read.",)
 
 
 def is_growing(points: Sequence[Point]) -> bool:

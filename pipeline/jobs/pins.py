@@ -1,9 +1,9 @@
 """Reasons why each journal file is kept: the result of ``tandemmq store why``, with the same code (store.tools.why).
 
     current        the newest file, which is written to
-    message        live messages are in it
-    subscription   the record of a durable subscription does
-    transaction    operations of an open or prepared transaction do
+    message        it has live messages
+    subscription   it has the record of a durable subscription
+    transaction    it has operations of an open or prepared transaction
     acks_of        its acknowledgements, copies and deletions concern messages in ``ref_file``, which stays
     fence          it began an epoch, and ``ref_file``, which is older, stays
 
@@ -159,7 +159,7 @@ def _standing(journal: Journal, file: int, *, is_current: bool) -> Iterator[Pin]
 
 def _waiting(journal: Journal, file: int, pins: Sequence[int]) -> Iterator[Pin]:
     """Yield the pins of a file that other kept files cause. Pins of declarations have no row in ``counted``."""
-    lines = [line for line in journal.kills.get(file, ()) if line.ref_file in pins]
+    lines = [line for line in journal.removals.get(file, ()) if line.ref_file in pins]
     for line in lines:
         yield _of_line(line, ACKS_OF)
     for pin in sorted(set(pins) - {line.ref_file for line in lines}):

@@ -147,7 +147,7 @@ def _selected(spark: SparkSession, sources: Sources, out: str, request: ReplayRe
     return written
 
 
-def _asked(sources: Sources, request: ReplayRequest, target: Target) -> dict[str, Any]:
+def _options(sources: Sources, request: ReplayRequest, target: Target) -> dict[str, Any]:
     """Return the options that must be equal to those of the begun replay, in the form in which JSON restores them."""
     paths = [path if "://" in path else os.path.abspath(path) for path in sources.paths]
     files = {"tail": sources.is_tail_wanted, "from_file": sources.first, "to_file": sources.last}
@@ -160,7 +160,7 @@ def _begun(ledger: Ledger, sources: Sources, request: ReplayRequest, target: Tar
     begun = ledger.run()
     if begun is None:
         return None
-    asked = _asked(sources, request, target)
+    asked = _options(sources, request, target)
     other = sorted(name for name in asked if begun.asked.get(name) != asked[name])
     if other:
         raise ValueError(
@@ -208,7 +208,7 @@ def _planned(
         .partitionBy("slice")
         .parquet(f"file:{ledger.plan}")  # independent of the cluster's default file system
     )
-    begun = Run(uuid.uuid4().hex, _asked(sources, request, target), _addresses(target), slices)
+    begun = Run(uuid.uuid4().hex, _options(sources, request, target), _addresses(target), slices)
     ledger.begin(begun)
     return begun
 

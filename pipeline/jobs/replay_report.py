@@ -39,7 +39,7 @@ def dry_summary(chosen: DataFrame, out: str, rate: float | None) -> Summary:
     if rate is not None:
         findings.append(f"At {rate:g} a second that takes {messages / rate:,.0f} seconds.")
     told = _shown(
-        "What would be sent",
+        "Messages that would be sent",
         ("destination_type", "destination", "messages", "bytes", "first", "last"),
         [list(row) for row in counted],
     )
@@ -51,7 +51,7 @@ def dry_summary(chosen: DataFrame, out: str, rate: float | None) -> Summary:
 
 # Reasons why selected messages were not sent.
 _FAILED: Final = {
-    selection.IN_DOUBT: "of transactions that have no outcome in what was read",
+    selection.IN_DOUBT: "of transactions that have no outcome in the files read",
     selection.UNSENDABLE: "with a body or a destination that STOMP cannot send",
     selection.UNREADABLE: "that cannot be read",
     selection.WITHOUT_BODY: "without a body in this Parquet",
@@ -117,9 +117,9 @@ def summary(spark: SparkSession, out: str, ledger: Ledger, begun: Run, before: d
     if earlier:
         findings.append(f"{earlier:,} were there already, from earlier runs.")
     if refused:
-        findings.append(f"{refused:,} were refused: run it again after removing the reason.")
+        findings.append(f"{refused:,} were refused: remove the cause, then run the command again.")
     if missing:
-        findings.append(f"{missing:,} of {messages:,} are still to be sent: run it again.")
+        findings.append(f"{missing:,} of {messages:,} are still to be sent: run the command again.")
     told = _shown(
         "By destination",
         ("destination_type", "destination", "messages", "sent", "earlier", "refused", "to_send"),

@@ -56,7 +56,7 @@ def selection(
     """
     if request.only == UNACKNOWLEDGED and (acks is None or records is None):
         raise ValueError("unacknowledged messages are known from journals, not from Parquet of messages alone")
-    found = _messages(_asked(messages, request), records)
+    found = _messages(_requested(messages, request), records)
     if request.only == UNACKNOWLEDGED:
         assert acks is not None, "checked above"
         assert records is not None, "checked above"
@@ -73,7 +73,7 @@ def damaged(batches: DataFrame) -> DataFrame:
     )
 
 
-def _asked(messages: DataFrame, request: ReplayRequest) -> DataFrame:
+def _requested(messages: DataFrame, request: ReplayRequest) -> DataFrame:
     taken = F.coalesce("broker_in", "sent")
     if request.destinations:
         named = [destination_of(text) for text in request.destinations]

@@ -108,12 +108,12 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     archived, changed = manifests.agg(F.count("*"), F.count_if("is_damage")).collect()[0]
     tables = [
         head(of_stores, "Checked", "store files batches sound unsummed damaged damaged_bytes"),
-        head(places, "What does not count", "store file start stop status detail"),
+        head(places, "Bytes that do not count", "store file start stop status detail"),
         head(messages, "Records within damage", "store file offset command destination message_id"),
     ]
     if archived:
         others = manifests.where(F.col("status") != handed_over.AS_HANDED_OVER).orderBy("path")
-        tables.append(head(others, "Not as handed over to the archive", "path status detail"))
+        tables.append(head(others, "Archived files that differ from their manifests", "path status detail"))
     sums = only_row(of_stores.agg(*map(F.sum, ("batches", "unsummed", "damaged", "damaged_bytes"))))
     left_out = gaps.of_files(spark, sources)
     told = (

@@ -100,8 +100,8 @@ class _Sender:
             progress = replace(progress, attempts=progress.attempts + 1)
             done = progress.confirmed
             again = progress.refused
-            left = (row for row in self._rows(slice) if row["number"] > done or row["number"] in again)
-            for chunk in chunks(left, self._chunk_messages):
+            unsent = (row for row in self._rows(slice) if row["number"] > done or row["number"] in again)
+            for chunk in chunks(unsent, self._chunk_messages):
                 refused = await self._send_chunk(slice, chunk)
                 confirmed += len(chunk) - len(refused)
                 numbers = {row["number"] for row in chunk}

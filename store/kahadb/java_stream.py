@@ -1,4 +1,4 @@
-"""Java object serialization, as far as KahaDB's two objects need it. Pure.
+"""Java object serialization, as far as KahaDB needs it: for producer audits, and for sets of strings. Pure.
 
     stream       AC ED 00 05, one object
     object       73, class description, for each class from the topmost down: fields, [custom data, 78]
@@ -104,7 +104,7 @@ class _Reader:
 
     def _content(self, depth: int) -> Any:
         if depth > DEPTH_MAX:
-            raise RecordDamaged(f"Java objects within objects, more than {DEPTH_MAX} deep")
+            raise RecordDamaged(f"Java objects are nested more than {DEPTH_MAX} deep")
         tag = self._byte()
         if tag == NULL:
             return None
@@ -140,7 +140,7 @@ class _Reader:
 
     def _class(self, depth: int) -> JavaClass | None:
         if depth > DEPTH_MAX:
-            raise RecordDamaged(f"Java classes under classes, more than {DEPTH_MAX} deep")
+            raise RecordDamaged(f"Java classes are nested more than {DEPTH_MAX} deep")
         tag = self._byte()
         if tag == NULL:
             return None

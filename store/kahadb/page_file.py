@@ -53,7 +53,7 @@ class PageFile:
             properties = self._read_header()
             self.page_bytes = _number(properties, "pageSize", self.path)
             if self.page_bytes <= PAGE_HEAD.size:
-                raise KahaIndexDamaged(f"{self.path}: pages of {self.page_bytes} bytes")
+                raise KahaIndexDamaged(f"{self.path}: the page size {self.page_bytes} is invalid")
             self.was_closed = properties.get("cleanShutdown", "").lower() == "true"
             if not self.was_closed:
                 self._open_redo(os.path.join(directory, REDO))
@@ -89,7 +89,7 @@ class PageFile:
 
     def _read_page(self, page: int) -> bytes:
         if not 0 <= page < self.pages:
-            raise KahaIndexDamaged(f"{self.path}: a reference to page {page} of {self.pages}")
+            raise KahaIndexDamaged(f"{self.path}: page {page} is referred to, but there are only {self.pages} pages")
         redone = self._redone.get(page)
         if redone is not None:
             assert self._redo_fd is not None, "a page that was redone comes from db.redo"

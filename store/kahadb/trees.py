@@ -98,7 +98,7 @@ def read_sequence_set(cursor: Cursor) -> SequenceSet:
         first = cursor.i64()
         last = cursor.i64() if is_range else first
         if last < first:
-            raise ValueError(f"a range from {first} to {last}")
+            raise ValueError(f"the range from {first} to {last} is invalid")
         ranges.append((first, last))
     return SequenceSet(ranges)
 
@@ -129,7 +129,7 @@ class Tree(Generic[K, V]):
                 continue
             nodes += 1
             if nodes > self._pages.pages:
-                raise KahaIndexDamaged(f"{self._pages.path}: the tree of page {self.root} runs in a circle")
+                raise KahaIndexDamaged(f"{self._pages.path}: the tree of page {self.root} has a cycle")
             keys, children, values = self._node(page)
             if children is None:
                 yield from zip(keys, values, strict=True)
@@ -162,7 +162,7 @@ def read_list(
     while page >= 0:
         nodes += 1
         if nodes > pages.pages:
-            raise KahaIndexDamaged(f"{pages.path}: the list of page {head} runs in a circle")
+            raise KahaIndexDamaged(f"{pages.path}: the list of page {head} has a cycle")
         page, entries = read_whole(pages, page, read)
         yield from entries
 

@@ -284,8 +284,8 @@ class Compaction:
         known = state.owners[owner]
         payload = self._pages.read_record(known.latest_record)
         command = commands.decode(payload)
-        assert isinstance(command, commands.Subscription), "a subscription's record says what it is"
-        assert command.info is not None, "a subscription's record says what it is"
+        assert isinstance(command, commands.Subscription), "the newest record of a subscription is a Subscription"
+        assert command.info is not None, "the newest record of a live subscription has a description"
         user = user_in(payload)
         copy = with_user_hint(commands.encode(command), user)  # prove: copy-keeps-its-user "user)" -> "None)"
         location = self._write_copies([copy])[0]

@@ -53,26 +53,26 @@ def hand_back(
     *,
     accepts_order: bool = False,
     has_proof: Callable[[], bool] = lambda: True,
-    says: Callable[[str], object] = lambda step: None,
+    on_step: Callable[[str], object] = lambda step: None,
     bounds: Bounds = BOUNDS,
     disk: Disk = os,
 ) -> Report:
     """Do all steps of the module. Blocks; the caller holds the lock. ``is_ready`` of the result: ActiveMQ can be
     started.
 
-    ``accepts_order``: a different order of messages is reported, but does not prevent the hand-back. ``says`` is called
-    with the name of each step, to show progress. ``bounds`` limit the messages of a queue that are added again to
-    correct their order. Raises the errors of ``store.migration.offline_epoch.OfflineEpoch``.
+    ``accepts_order``: a different order of messages is reported, but does not prevent the hand-back. ``on_step`` is
+    called with the name of each step, to show progress. ``bounds`` limit the messages of a queue that are added again
+    to correct their order. Raises the errors of ``store.migration.offline_epoch.OfflineEpoch``.
     """
     files = JournalFiles(directory, disk)
     if is_handed_back(files):
         return Report(was_done=True, is_ready=True)
     report = Report()
-    says("reading the journal")
+    on_step("reading the journal")
     with OfflineEpoch(directory, os.path.join(scratch, "epoch"), name=NAME, has_proof=has_proof, disk=disk) as epoch:
         report.set_aside += epoch.set_aside
         ends = read_headers(files).ends
-        says("verifying the journal")
+        on_step("verifying the journal")
         _find_damage(files, ends, report)
         if report.problems:
             return report
@@ -81,9 +81,9 @@ def hand_back(
             aside = unmark_file(files, file, end, disk) if unmarks else end_file(files, file, end, disk)
             report.ended.append(f"db-{file}.log: {reason}; the original is {aside}")
         with closing(Rehearsal(files, os.path.join(scratch, "rehearsal"))) as rehearsal:
-            says("rehearsing by ActiveMQ's rules")
+            on_step("rehearsing by ActiveMQ's rules")
             rehearsal.advance()
-            says("comparing")
+            on_step("comparing")
             corrections = Corrections(epoch.contents, rehearsal, report, epoch)
             corrections.make()
             epoch.checkpoint()

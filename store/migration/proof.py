@@ -90,7 +90,7 @@ def begin(contents: Contents, owner: OwnerState) -> RunningSum:
     if owner.subscription_name is None:
         return RunningSum()
     info = contents.subscription(owner).info
-    assert info is not None, "a live subscription says what it is"
+    assert info is not None, "the newest record of a live subscription has a description"
     subscribed = info.subscribed_destination or info.destination
     asked = (str(info.destination), str(subscribed), info.client_id, info.name, info.selector, info.no_local)
     return RunningSum(repr(asked).encode("utf-8", "surrogatepass"))

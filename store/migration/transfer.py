@@ -281,7 +281,7 @@ class _Work:
 
 def _other_terms(owner: OwnerState, found: object, wanted: object) -> NotTransferable:
     return NotTransferable(
-        f"{owner}: the target has a subscription of that name on other terms ({found}, the source's are {wanted})"
+        f"{owner}: the target has a subscription of that name with other terms ({found}; in the source: {wanted})"
     )
 
 

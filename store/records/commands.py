@@ -428,7 +428,7 @@ def decode(payload: bytes | memoryview) -> Command:
     except IndexError:
         raise RecordDamaged("a command is truncated") from None
     except KeyError as error:
-        raise RecordDamaged(f"a command has no field, or the journal no command, of number {error}") from None
+        raise RecordDamaged(f"the number of a command or field is unknown: {error}") from None
     except ValueError as error:
         raise RecordDamaged(f"a command is damaged: {error}") from None
 

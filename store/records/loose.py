@@ -297,7 +297,7 @@ def read_message_id(data: bytes, position: int, version: int = OPENWIRE_VERSION)
 
 
 def read_text_view(data: bytes, position: int) -> str | None:
-    """Return the text of a MessageId, which is that of a client that did not make the rest of it."""
+    """Return the text of a MessageId: the id that the client gave the message, if the broker made the other fields."""
     return read_string(data, position + 2)[0] if data[position] else None
 
 

@@ -353,8 +353,8 @@ class Follower:
         """Return the first of the files ``later`` that a master wrote to, or None. Fences of failed promotions and
         ``unnamed`` files do not count.
 
-        It shows that a file is complete if no header states its end: ActiveMQ writes no ends, and a header may be
-        reclaimed before the file whose end it states.
+        Such a file shows that the files before it are complete, even if no header states their ends: ActiveMQ writes no
+        ends, and a header may be reclaimed before the file whose end it states.
         """
         ends = self.epoch_history.ends
         following = next(

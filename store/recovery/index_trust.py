@@ -163,14 +163,14 @@ def _batch_is_gone(files: JournalFiles, epoch_history: EpochHistory, state: Stat
                 f"its position is byte {position.offset} of file {file}, which ends at {end.offset}"
             )
         if not any(damage.start <= position.batch < damage.stop for damage in damages):
-            reason = f"an index was written when this file reached byte {position.offset}; {_what_is(end.kind)}"
+            reason = f"an index was written when this file reached byte {position.offset}; {_describe(end.kind)}"
             damages.append(Damage(file, last.offset, position.offset, reason))
     if is_of_another_journal(files, [file], state):
         raise IndexNotOfThisJournal(differs)
     return ProvenLoss(damages, resume)
 
 
-def _what_is(kind: EndingKind) -> str:
+def _describe(kind: EndingKind) -> str:
     if kind is EndingKind.TORN:
         return "now its last batches are incomplete"
     return "now it is shorter" if kind is EndingKind.FILE_END else "now it is empty there"

@@ -24,8 +24,7 @@ class OwnerState:
     later_records    locations of the first record in each file after that of ``record_location``, ascending
     terms            content of the newest record; None: unknown, the record must be read
     reclaimed_to     for an ended owner: order key up to which its entries were removed; ``count`` and ``bytes`` are
-    those
-                     of the rest
+                     those of the rest
     """
 
     id: int

@@ -59,9 +59,9 @@ def test_the_daily_work_on_queues(broker: BrokerProcess) -> None:
 
     assert shell.says("move", "orders", "parked", "--selector", "colour = 'blue'", "--limit", "1") == "1 moved\n"
     assert shell.says("copy", "parked", "audit", "--all") == "1 copied\n"
-    assert "paused are consumers" in shell.says("queues", "pause", "orders")
+    assert "consumers paused" in shell.says("queues", "pause", "orders")
     assert "consumers" in shell.says("queues", "list", "--filter", "ord*").splitlines()[1]
-    assert "neither" in shell.says("queues", "resume", "orders")
+    assert "not paused" in shell.says("queues", "resume", "orders")
     assert shell.says("queues", "purge", "orders", "--id", row["id"]) == "1 deleted\n"
     assert shell.says("queues", "purge", "orders") == "1 deleted\n"
     assert shell.json("queues", "delete", "orders")["deleted"]

@@ -1,17 +1,17 @@
 """Show whether a test fails if a line that carries a safety argument is wrong.
 
-    python -m tests.mutants                      ten of all mutants, at random; the seed is printed
+    python -m tests.mutants                      ten random mutants; the seed is printed
     python -m tests.mutants --count 30 --seed 7  thirty, the same each time
     python -m tests.mutants --names renew-before-end,fence-second-listing
-    python -m tests.mutants --all --jobs 2       all of them
-    python -m tests.mutants --list               which there are, without running anything
-    python -m tests.mutants --all --resume FILE  append each outcome to FILE; do not repeat what FILE has
-    python -m tests.mutants --all --part 3/10    a tenth of them; the parts can share one FILE
-    python -m tests.mutants --summary FILE       what FILE has of all mutants of this tree
+    python -m tests.mutants --all --jobs 2       all mutants
+    python -m tests.mutants --list               list the mutants, and run nothing
+    python -m tests.mutants --all --resume FILE  append each outcome to FILE; skip the mutants that FILE has
+    python -m tests.mutants --all --part 3/10    a tenth of the mutants; the parts can share one FILE
+    python -m tests.mutants --summary FILE       the outcomes in FILE that are valid for this tree
 
 Lines are marked in the source (marks.py), changes.py makes the mutants, and tests declare which marks they prove
 (declared.py). Each mutant runs alone, in a copy of the tree, until a test fails. On a busy machine `--patience 3`
-triples the time limits. Exit code 0: all were caught; 1: not all, or by nothing but a time limit.
+triples the time limits. Exit code 0: a test caught each mutant; 1: a mutant was not caught, or only by a time limit.
 """
 
 from __future__ import annotations
@@ -37,17 +37,19 @@ def main() -> int:
         prog="python -m tests.mutants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--names", metavar="A,B", help="the mutants of these marks")
-    parser.add_argument("--all", action="store_true", help="every mutant")
-    parser.add_argument("--count", type=int, default=COUNT, help=f"so many at random ({COUNT})")
-    parser.add_argument("--seed", type=int, help="which these are")
-    parser.add_argument("--jobs", type=int, default=1, help="so many at the same time (1)")
-    parser.add_argument("--part", type=_part, metavar="N/M", help="the N-th of M parts of them")
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="where outcomes are kept (JSON lines)")
-    parser.add_argument("--again", action="store_true", help="with --resume: also those that no test has caught")
+    parser.add_argument("--all", action="store_true", help="all mutants")
+    parser.add_argument("--count", type=int, default=COUNT, help=f"number of random mutants ({COUNT})")
+    parser.add_argument("--seed", type=int, help="seed of the random choice")
+    parser.add_argument("--jobs", type=int, default=1, help="number of mutants that run at the same time (1)")
+    parser.add_argument("--part", type=_part, metavar="N/M", help="the N-th of M parts of the mutants")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="file with the outcomes (JSON lines)")
+    parser.add_argument(
+        "--again", action="store_true", help="with --resume: repeat the mutants that no test has caught"
+    )
     parser.add_argument("--patience", type=float, default=1, help="factor of the time limits (1)")
-    parser.add_argument("--summary", type=Path, metavar="FILE", help="report what FILE has, and run nothing")
-    parser.add_argument("--list", action="store_true", help="tell them, and run nothing")
-    parser.add_argument("--json", action="store_true", help="for a machine")
+    parser.add_argument("--summary", type=Path, metavar="FILE", help="report the outcomes in FILE, and run nothing")
+    parser.add_argument("--list", action="store_true", help="list the mutants, and run nothing")
+    parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
     text = parser.parse_args()
     try:
         mutants = all_mutants()
@@ -72,13 +74,13 @@ def main() -> int:
             print(f"{mutant.mark.place}  {mutant.name}")
         return 0
 
-    def told(outcome: Outcome) -> None:
+    def report(outcome: Outcome) -> None:
         print(line_of(outcome), file=sys.stderr if text.json else sys.stdout, flush=True)
 
     record = Record(text.resume)
     if text.again:
         record.forget(outcome for outcome in known_outcomes(mutants, record) if outcome.how is not How.TEST)
-    outcomes = try_out(mutants, jobs=text.jobs, told=told, record=record, patience=text.patience)
+    outcomes = try_out(mutants, jobs=text.jobs, report=report, record=record, patience=text.patience)
     if text.json:
         print(json.dumps([_json(outcome) for outcome in outcomes], indent=1))
     print(summary_of(outcomes), file=sys.stderr if text.json else sys.stdout)

@@ -1,13 +1,13 @@
-"""Possible faults of a marked line of C: its mutants, as those of Python are (changes.py). Pure.
+"""Possible faults of a marked line of C: its mutants, similar to those of Python (changes.py). Pure.
 
-    a statement of one line      is not there
-    if, while, a condition that  holds never; holds always; each operand of `&&` or `||` dropped;
-    is returned                  each of < <= > >= at its bound decides the other way
-    a mark with `order`          the two lines change places; a plain statement is removed, too
-    a mark with a part in quotes that part gone, or the other one in its place; nothing else
+    a statement of one line      is removed
+    if, while; a condition that  is never true; is always true; without each operand of `&&` or `||`;
+    is returned                  each of < <= > >= decides the other way if both sides are equal
+    a mark with `order`          the two lines change places; a plain statement is also removed
+    a mark with a quoted part    that part is removed, or replaced by the second one; there is no other mutant
 
-No parser reads it: a line is a whole statement, or the beginning of one that ends its condition there. A mutant that
-does not compile is an error of the mark (trial.py).
+The C source is not parsed: a marked line must be a whole statement, or the beginning of a statement whose condition
+ends on that line. A mutant that does not compile is an error of the mark (trial.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _RETURNED = re.compile(r"(?P<before>\s*return )(?P<test>.*(?:&&|\|\||[=!<>]=| [<
 
 
 def mutants_of_c(source: str, marks: Sequence[Mark]) -> list[Mutant]:
-    """All mutants of the marks of one file, none of them equal to it. Raises MarkError for a mark that has none."""
+    """Return all mutants of the marks of one file, each different from the file. Raises MarkError for a mark without
+    mutants."""
     lines = source.splitlines(keepends=True)
     found = []
     for mark in marks:
@@ -51,7 +52,7 @@ def _changes(lines: Sequence[str], mark: Mark, marks: Sequence[Mark]) -> Iterato
 
     if mark.part is not None:
         if code.count(mark.part) != 1:
-            raise _error(mark, f"{mark.part!r} stands there {code.count(mark.part)} times")
+            raise _error(mark, f"the line contains {mark.part!r} {code.count(mark.part)} times")
         what = f"without {mark.part!r}" if mark.instead is None else f"{mark.instead!r} for {mark.part!r}"
         yield what, with_line(code.replace(mark.part, mark.instead or ""))
         return
@@ -84,7 +85,8 @@ def _of_condition(test: str) -> Iterator[tuple[str, str]]:
 
 
 def _operands(test: str) -> tuple[list[str], str]:
-    """The operands of `&&` or `||`, whichever joins them outside of brackets; one, and nothing, where none does."""
+    """Return the operands of `&&` or `||` outside of brackets, and that operator. The whole condition and an empty
+    operator if it has none, or both."""
     depth, start, parts = 0, 0, []
     operators = {operator for operator in ("&&", "||") if operator in re.sub(r"\(.*\)", "", test)}
     operator = operators.pop() if len(operators) == 1 else ""
@@ -101,7 +103,7 @@ def _swapped(lines: Sequence[str], mark: Mark, marks: Sequence[Mark]) -> tuple[s
     if other is None:
         raise _error(mark, f"no mark {mark.order} in this file")
     if other.line <= mark.line:
-        raise _error(mark, f"{mark.order} does not stand behind it")
+        raise _error(mark, f"{mark.order} is not after it")
     between = [line for line in lines[mark.line - 1 : other.line] if line.strip()]
     if len({len(line) - len(line.lstrip()) for line in between}) > 1 or any("{" in line for line in between):
         raise _error(mark, f"{mark.order} is not in the same block")

@@ -1,17 +1,17 @@
-"""Possible faults of a marked line: its mutants. Pure: source in, changed source out. Of C: c_changes.py.
+"""Possible faults of a marked line: its mutants. Pure: source in, changed source out. For C: c_changes.py.
 
-    a statement                  is not there
-    if, while, a truth returned  holds never; holds always; each operand of `and` and `or` dropped;
-    or noted                     each of < <= > >= at its bound decides the other way
-    an operand, a condition of   dropped; its bound as above
+    a statement                  is removed
+    if, while; a condition that  is never true; is always true; without each operand of `and` and `or`;
+    is returned or assigned      each of < <= > >= decides the other way if both sides are equal
+    an operand, a condition of   is removed; < <= > >= as above
     a comprehension
-    another value returned       nothing of its kind: None, 0, (), ...
-    a keyword argument           False, or True where it says False
-    with                         without it
-    a mark with `order`          the two statements change places; a plain call is removed, too
-    a mark with a part in quotes that part gone, or the other one in its place; nothing else
+    another returned value       is replaced by an empty one of its type: None, 0, (), ...
+    a keyword argument           is False, or True if it was False
+    with                         is removed; its body remains
+    a mark with `order`          the two statements change places; a plain call is also removed
+    a mark with a quoted part    that part is removed, or replaced by the second one; there is no other mutant
 
-A condition that is turned round is caught by whatever catches "never" or "always", so there is no mutant for it.
+There is no mutant with a negated condition: a test that catches "never" or "always" catches it, too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHOWN_MAX = 60
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """``what`` is changed at ``mark``; ``source`` is the whole file with the change."""
+    """A change at ``mark``. ``what``: the change, for people. ``source``: the whole file with the change."""
 
     mark: Mark
     what: str
@@ -43,26 +43,26 @@ class Mutant:
         return f"{self.mark.name}: {self.what}"
 
     def demand_syntax(self) -> None:
-        """Raise MarkError if the source is not Python any more."""
+        """Raise MarkError if the source is not valid Python."""
         try:
             ast.parse(self.source)
         except SyntaxError as error:
-            raise MarkError(f"{self.mark.place}: {self.name}: cannot be read any more: {error}") from error
+            raise MarkError(f"{self.mark.place}: {self.name}: is not valid Python: {error}") from error
 
 
-# In a text: what stands from a place to a place (of bytes), and what is to stand there.
+# A change of a text: its first byte, the byte after its last one, and the new text.
 _Edit = tuple[int, int, str]
 
 
 def mutants_of(source: str, marks: Sequence[Mark]) -> list[Mutant]:
-    """All mutants of the marks of one file of Python, none of them equal to it. Raises MarkError for a mark that has
-    none."""
+    """Return all mutants of the marks of one Python file, each different from the file. Raises MarkError for a mark
+    without mutants."""
     tree = ast.parse(source)
     return [mutant for mark in marks for mutant in _Text(source, tree, mark, marks).mutants()]
 
 
 class _Text:
-    """Text of a file, seen from one of its marks."""
+    """Text of a file, with one of its marks."""
 
     def __init__(self, source: str, tree: ast.Module, mark: Mark, marks: Sequence[Mark]) -> None:
         self._mark = mark
@@ -92,7 +92,7 @@ class _Text:
         if mark.order is None or isinstance(node, ast.Expr):
             yield from self._of_node(node)
 
-    # What a mark is about
+    # The node that a mark is about
 
     def _target(self) -> ast.AST:
         line = self._mark.line
@@ -140,7 +140,8 @@ class _Text:
             yield f"{not test.value}", [(start, stop, str(not test.value))]
             return
         is_all, is_any = _joins(test, ast.And), _joins(test, ast.Or)
-        # Who drops an operand of `and` is caught by less than who says "always"; the same for `or` and "never".
+        # "always" is not needed for `and`: a test that catches a removed operand catches it, too. The same holds for
+        # `or` and "never".
         if not is_any:
             yield f"never {self._shown(test)}", [(start, start, "(("), (stop, stop, ") and False)")]
         if not is_all:
@@ -190,8 +191,8 @@ class _Text:
             if not isinstance(node, ast.stmt) or self._span(node) not in places or self._span(second) not in places:
                 continue
             if places[self._span(node)] >= places[self._span(second)]:
-                raise self._error(f"{later} does not stand behind it")
-            assert isinstance(second, ast.stmt), "it is in a block"
+                raise self._error(f"{later} is not after it")
+            assert isinstance(second, ast.stmt), "a block contains statements"
             start, stop = self._starts[node.lineno - 1], self._starts[node.end_lineno or 0]
             behind = self._starts[second.end_lineno or 0]
             moved = self._bytes[start:stop].decode()
@@ -202,7 +203,7 @@ class _Text:
         start, stop = self._starts[self._mark.line - 1], self._starts[self._mark.line]
         code = self._bytes[start:stop].decode().partition("# prove:")[0]
         if code.count(part) != 1:
-            raise self._error(f"{part!r} stands there {code.count(part)} times")
+            raise self._error(f"the line contains {part!r} {code.count(part)} times")
         begin = start + len(code.partition(part)[0].encode())
         what = f"without {part!r}" if instead is None else f"{instead!r} for {part!r}"
         return what, [(begin, begin + len(part.encode()), instead or "")]
@@ -229,7 +230,7 @@ class _Text:
         return self._starts[line - 1] + column
 
     def _span(self, node: ast.AST) -> tuple[int, int]:
-        assert isinstance(node, ast.stmt | ast.expr | ast.keyword), "it has a place"
+        assert isinstance(node, ast.stmt | ast.expr | ast.keyword), "other nodes have no position"
         return self._place(node.lineno, node.col_offset), self._place(node.end_lineno or 0, node.end_col_offset or 0)
 
     def _replaced(self, node: ast.expr, new: str) -> _Edit:
@@ -260,13 +261,13 @@ def _sums(lengths: Iterable[int]) -> Iterator[int]:
 
 
 def _head(statement: ast.stmt) -> tuple[int, int]:
-    """First and last line of a statement, of one with a body without that."""
+    """Return the first and the last line of a statement, without its body."""
     body = getattr(statement, "body", None)
     if not body:
         return statement.lineno, statement.end_lineno or statement.lineno
     match statement:
         case ast.If(test=last) | ast.While(test=last) | ast.For(iter=last):
-            # With the closing bracket, which belongs to no node, and without comments above the body.
+            # The closing bracket belongs to no node. Comments above the body are not part of the head.
             is_closed_below = statement.lineno < (last.end_lineno or 0)
             return statement.lineno, (last.end_lineno or 0) + is_closed_below
         case _:
@@ -274,7 +275,7 @@ def _head(statement: ast.stmt) -> tuple[int, int]:
 
 
 def _parts(statement: ast.stmt) -> Iterator[ast.expr | ast.keyword]:
-    """Operands, conditions and keyword arguments of a statement, not those of its body."""
+    """Yield the operands, conditions and keyword arguments of a statement, without those of its body."""
     inside: list[ast.AST] = [
         child for child in ast.iter_child_nodes(statement) if not isinstance(child, ast.stmt | ast.ExceptHandler)
     ]

@@ -2,9 +2,10 @@
 
     # proves: journal, copied-*, fence-by-link
 
-Names of marks, subjects of files (marks.py), and patterns of both. Directly above a test, it is about this test; else,
-as below the docstring of a file, about all tests of the file. For a mark that tests declare by its own name, only those
-tests run; for any other, those that declare its subject or a pattern. The quickest files run first.
+Names of marks, subjects of files (marks.py), and patterns of both. A comment directly above a test is about this test;
+any other, such as one below the docstring of the file, is about all tests of the file. If tests declare a mark by its
+own name, only those tests run for it; otherwise the tests that declare its subject or a pattern. The fastest files run
+first.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from tests.mutants.marks import Mark
 from tests.support.seconds import seconds_of
 from tests.support.tree import ROOT
 
-# Subjects whose tests need a program that pip does not install: tried where CI has it.
+# Names of marks and subjects whose tests need a program that pip does not install. Only CI chooses them at random.
 NEED_SERVICE: Final = frozenset({"zookeeper-lock", "answered-before-told", "native-journal"})
 
-# Names of mutants. Changed, the program does the same: why nothing can catch these.
+# Names of mutants that do not change the behaviour of the program, each with the reason: no test can catch them.
 EQUIVALENT: Final[Mapping[str, str]] = {}
 
 _COMMENT = re.compile("# proves: (.+)")
@@ -50,7 +51,7 @@ class Declaration:
 
 
 def declarations_in(path: str, source: str) -> Iterator[Declaration]:
-    """Return the declarations of one file, from top to bottom."""
+    """Yield the declarations of one file, from top to bottom."""
     comments = [
         (token.start[0], token.string)
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
@@ -69,7 +70,7 @@ def declarations_in(path: str, source: str) -> Iterator[Declaration]:
 
 
 def _tests(tree: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[int, str]]:
-    """The first line of each test and class, and its id."""
+    """Yield the first line of each test and class, and its id."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
@@ -80,7 +81,7 @@ def _tests(tree: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[int, 
 
 @cache
 def declarations(root: Path = ROOT) -> tuple[Declaration, ...]:
-    """Return the declarations of all tests of a tree, the quickest first."""
+    """Return the declarations of all tests of a tree, those of the fastest files first."""
     found: list[Declaration] = []
     for file in sorted((root / "tests").rglob("test_*.py")):
         source = file.read_text(encoding="utf-8")
@@ -90,7 +91,7 @@ def declarations(root: Path = ROOT) -> tuple[Declaration, ...]:
 
 
 def tests_of(mark: Mark) -> tuple[str, ...]:
-    """Test files and ids, in the order in which they run; none if no test declares the mark."""
+    """Return test files and ids, in the order in which they run. Empty if no test declares the mark."""
     by_name = [each.test for each in declarations() if each.name == mark.name]
     return tuple(dict.fromkeys(by_name or [each.test for each in declarations() if each.names(mark)]))
 

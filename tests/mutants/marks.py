@@ -1,24 +1,24 @@
-"""Lines that carry a safety argument, as they are marked in the source.
+"""Marks in the source, of lines that carry a safety argument.
 
     files.publish(self._broker, first)  # prove: fence-by-link
     self.sync()  # prove: sync-before-fence-check order fence-check-after-sync
     f"{self._is_one_of(known_as)} AND {said.time} > {now}",  # prove: renew-before-end " AND {said.time} > {now}"
     self._proof = self._proof_since(known_at)  # prove: proof-from-before "known_at" -> "self.clock.now()"
 
-A mark stands at the end of the line that it is about, or, where that gets too long, alone above it. It has a name of
-its own: words of the field, with hyphens. By itself it is about the statement, or of a statement of several lines about
-the operand, the condition or the keyword argument that ends there. `order` names a later mark of the same block: the
-two have to stay in this order. A text in quotes is a part of the line that has to be there, or what it must not be
-instead. changes.py says what is made of each.
+A mark is at the end of the line that it is about, or, if the line would be too long, alone above it. Its name is
+unique: words of the field, with hyphens. A mark is about the statement; in a statement of several lines it is about the
+operand, the condition or the keyword argument that ends on that line. `order` names a later mark of the same block: the
+two must stay in this order. A quoted text is a part of the line that must exist; a second one, after the arrow, must
+not replace it. changes.py lists the mutants of each kind.
 
-In C a mark is the whole of a comment, `// prove: name` or `/* prove: name */`.
+In C a mark is a whole comment, `// prove: name` or `/* prove: name */`.
 
 A file with many marks names their subject once, on a line of its own:
 
     # proofs: journal-end
 
-The tests that prove a mark declare its name or its subject (declared.py). So neither a source file nor a test file is
-named by its path, and both can be moved.
+The tests that prove a mark declare its name or its subject (declared.py). Neither a source file nor a test file is
+named by its path, so that both can be moved.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from pathlib import Path
 
 from tests.support import tree
 
-#: Where marks are looked for: the product, and the rules by which CI judges.
+#: Directories that are searched for marks: the product, and the checks of CI.
 DIRECTORIES = (*tree.DIRECTORIES, "tests/support/ci")
 
-#: What marks are looked for in.
+#: Suffixes of the files that are searched.
 SUFFIXES = (".c", ".py")
 
 _BEGIN = re.compile(r"#\s*prove\b")
@@ -47,13 +47,13 @@ _SUBJECT = re.compile(rf"# proofs: (?P<name>{_NAME})")
 
 
 class MarkError(Exception):
-    """A mark that says nothing, or something that cannot be."""
+    """A mark that cannot be read, or does not fit its line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """``path`` is from the root of the tree, with slashes. ``order`` is the mark that has to stay behind this one.
-    ``subject`` is that of its file."""
+    """A mark. ``path``: from the root of the tree, with slashes. ``order``: name of the mark that must stay after this
+    one. ``subject``: that of its file."""
 
     name: str
     path: str
@@ -73,7 +73,7 @@ _C_COMMENT = re.compile(r"(?P<code>.*?)(?://|/\*) *(?P<text>(?:prove|proofs)\b.*
 
 
 def marks_in(path: str, source: str) -> Iterator[Mark]:
-    """The marks of one file from top to bottom. Raises MarkError."""
+    """Yield the marks of one file, from top to bottom. Raises MarkError."""
     subject = None
     for line, is_alone, comment in (_comments_of_c if path.endswith(".c") else _comments)(source):
         if named := _SUBJECT.fullmatch(comment):
@@ -82,29 +82,29 @@ def marks_in(path: str, source: str) -> Iterator[Mark]:
             continue
         match = _MARK.fullmatch(comment)
         if match is None:
-            raise MarkError(f"{path}:{line}: this is no mark: {comment}")
+            raise MarkError(f"{path}:{line}: not a valid mark: {comment}")
         yield Mark(match["name"], path, line + is_alone, match["order"], match["part"], match["instead"], subject)
 
 
 def _comments(source: str) -> Iterator[tuple[int, bool, str]]:
-    """The line of each comment, whether it stands there alone, and its text."""
+    """Yield the line of each comment, whether it is alone on that line, and its text."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], not token.line[: token.start[1]].strip(), token.string
 
 
 def _comments_of_c(source: str) -> Iterator[tuple[int, bool, str]]:
-    """Of those that may be marks the same, as they would be in Python."""
+    """Yield the same for the comments of C that may be marks, with the text that they would have in Python."""
     for number, line in enumerate(source.splitlines(), 1):
         if match := _C_COMMENT.fullmatch(line.rstrip()):
             yield number, not match["code"].strip(), f"# {match['text']}"
 
 
 def marks_of(root: Path) -> list[Mark]:
-    """All marks of a tree, by file and line. Raises MarkError."""
+    """Return all marks of a tree, by file and line. Raises MarkError."""
     found: list[Mark] = []
     for directory in (*DIRECTORIES, "tandemmq"):
-        files = (root / directory).rglob("*")  # it follows no links, of which `tandemmq` has many
+        files = (root / directory).rglob("*")  # rglob follows no links; `tandemmq` has many
         for file in sorted(each for each in files if each.suffix in SUFFIXES):
             source = file.read_text(encoding="utf-8")
             if re.search(r"(#|//|/\*) *prove\b", source):

@@ -1,11 +1,11 @@
-"""Outcomes in a file, so that a run of many hours can stop and go on.
+"""Outcomes in a file, so that a run of many hours can stop and continue.
 
     {"mutant": "fence-by-link: without ...", "key": "5f0c...", "how": "test", "caught_by": "tests/...", ...}
     {"test": "tests/...::test_x", "key": "91aa...", "fails": ""}
 
-One JSON object a line, appended as soon as it is known. The second kind says whether a test that caught a mutant passes
-on the unchanged tree. The key is a checksum of the changed source file and of the test files, so an outcome counts only
-as long as neither changed.
+Each line is a JSON object, appended as soon as it is known. The second kind shows whether a test that caught a mutant
+passes on the unchanged tree. The key is a checksum of the changed source file and of the test files: an outcome is
+valid only until one of them changes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.tree import ROOT
 
 
 class Record:
-    """With ``file`` None it remembers, and writes nothing."""
+    """The known outcomes. ``file``: where they are read and appended; None: they are kept in memory only."""
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
@@ -32,11 +32,12 @@ class Record:
         self._lock = threading.Lock()
         if file is not None and file.exists():
             for line in file.read_text(encoding="utf-8").splitlines():
-                if line.endswith("}"):  # the last one may be torn
+                if line.endswith("}"):  # the last line may be incomplete
                     self._remember(json.loads(line))
 
     def outcome(self, mutant: Mutant) -> Outcome | None:
-        """The last one, if it still counts. What a failing test caught is not caught."""
+        """Return the last outcome, if it is still valid. A mutant is not caught if the test that caught it fails on the
+        unchanged tree, too."""
         entry = self._entries.get((mutant.name, _key_of_mutant(mutant)))
         if entry is None:
             return None
@@ -58,18 +59,19 @@ class Record:
         )
 
     def forget(self, outcomes: Iterable[Outcome]) -> None:
-        """Remove these, so that they are tried again."""
+        """Remove these outcomes, so that their mutants are tried again."""
         for outcome in outcomes:
             del self._entries[outcome.mutant.name, _key_of_mutant(outcome.mutant)]
 
     def unchecked(self, outcomes: Iterable[Outcome]) -> list[str]:
-        """The tests that caught something and have not yet run on the unchanged tree."""
+        """Return the tests that caught a mutant and have not yet run on the unchanged tree."""
         tests = {outcome.caught_by for outcome in outcomes if outcome.how is How.TEST}
         return sorted(test for test in tests if self._fails(test) is None)
 
     def checked(self, tests: Sequence[str], failing: set[str], output: str) -> None:
+        """Add the results of ``tests`` on the unchanged tree."""
         for test in tests:
-            self._append({"test": test, "key": _key([test]), "fails": output or "it fails" if test in failing else ""})
+            self._append({"test": test, "key": _key([test]), "fails": output or "fails" if test in failing else ""})
 
     def _fails(self, test: str) -> str | None:
         entry = self._entries.get((test, _key([test])))

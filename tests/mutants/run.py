@@ -1,4 +1,4 @@
-"""Tries mutants, one in each copy of the tree, and reports which test caught each."""
+"""Run the tests of mutants, one mutant in each copy of the tree, and report which test caught each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tests.support.tree import ROOT
 
 
 def all_mutants(root: Path = ROOT, *, but_equivalent: bool = True) -> list[Mutant]:
-    """Of all marks, by file and line, but for those that are shown to change nothing. Raises MarkError."""
+    """Return the mutants of all marks, by file and line; by default without those that change no behaviour. Raises
+    MarkError."""
     marks = marks_of(root)
     by_file: dict[str, list[Mark]] = {}
     names: dict[str, Mark] = {}
@@ -29,7 +30,7 @@ def all_mutants(root: Path = ROOT, *, but_equivalent: bool = True) -> list[Mutan
         by_file.setdefault(mark.path, []).append(mark)
         other = names.setdefault(mark.name, mark)
         if other is not mark:
-            raise MarkError(f"{mark.place}: {mark.name} stands at {other.place}, too")
+            raise MarkError(f"{mark.place}: {mark.name} is also at {other.place}")
     return [
         mutant
         for path, of_file in by_file.items()
@@ -43,7 +44,7 @@ def _mutants_of(path: str, source: str, marks: Sequence[Mark]) -> list[Mutant]:
 
 
 def part_of(mutants: Sequence[Mutant], number: int, parts: int) -> list[Mutant]:
-    """The ``number``-th of so many parts, from 1. A mutant stays in its part when others come or go."""
+    """Return the ``number``-th part, from 1. A mutant stays in its part if others are added or removed."""
     return [mutant for mutant in mutants if zlib.crc32(mutant.name.encode()) % parts == number - 1]
 
 
@@ -51,15 +52,15 @@ def try_out(
     mutants: Sequence[Mutant],
     *,
     jobs: int = 1,
-    told: Callable[[Outcome], object] = lambda outcome: None,
+    report: Callable[[Outcome], object] = lambda outcome: None,
     record: Record | None = None,
     patience: float = 1,
 ) -> list[Outcome]:
-    """Return the outcomes of ``mutants``; those that ``record`` has are not tried again. ``told`` gets each as soon as
-    it is known, in another thread.
+    """Return the outcomes of ``mutants``; those that ``record`` has are not tried again. ``report`` is called with each
+    outcome as soon as it is known, in another thread.
 
-    A test that fails on the unchanged tree has caught nothing: this is tried at the end, and ``told`` gets such
-    outcomes again.
+    A test that also fails on the unchanged tree has caught nothing. This is checked at the end; ``report`` is then
+    called again with the outcomes that change.
     """
     record = record or Record()
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch, ExitStack() as stack:
@@ -76,7 +77,7 @@ def try_out(
             finally:
                 trees.put(tree)
             record.add(outcome)
-            told(outcome)
+            report(outcome)
 
         pool = stack.enter_context(ThreadPoolExecutor(jobs))
         try:
@@ -89,7 +90,7 @@ def try_out(
         outcomes = known_outcomes(mutants, record)
         for outcome in outcomes:
             if outcome.why_not:
-                told(outcome)
+                report(outcome)
         return outcomes
 
 
@@ -98,7 +99,7 @@ def known_outcomes(mutants: Iterable[Mutant], record: Record) -> list[Outcome]:
 
 
 def line_of(outcome: Outcome) -> str:
-    """An outcome for a person."""
+    """Return an outcome as text for people."""
     mutant = outcome.mutant
     caught = {
         How.TEST: f"caught by {outcome.caught_by}",
@@ -107,7 +108,7 @@ def line_of(outcome: Outcome) -> str:
         How.NOTHING: "NOT CAUGHT",
     }[outcome.how]
     if outcome.why_not:
-        caught += f", for this fails on the unchanged tree: {outcome.why_not}"
+        caught += f", because this test also fails on the unchanged tree: {outcome.why_not}"
     return f"{mutant.name}\n    {mutant.mark.place}  {caught}  ({outcome.seconds:.1f} s)"
 
 

@@ -1,4 +1,4 @@
-"""Every mark in the source says something, and a test declares that it proves it."""
+"""Every mark in the source is valid and has mutants, and a test declares that it proves the mark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def all_marks() -> list[Mark]:
 
 @pytest.fixture(scope="module")
 def mutants() -> list[Mutant]:
-    """All there are, each of which can be read."""
+    """Return all mutants, also those that change no behaviour."""
     return all_mutants(but_equivalent=False)
 
 
@@ -66,10 +66,10 @@ def test_exceptions_speak_of_mutants_that_are_there(mutants: list[Mutant]) -> No
     assert all(reason.endswith(".") for reason in EQUIVALENT.values())
 
 
-# ---- what the tool makes of a mark
+# ---- the mutants of a mark
 
 
-# Lines of C -> what is made of the first mark; without mutants: the error.
+# Lines of C -> the mutants of mark `a`; if there are none: the error.
 C_LINES = [
     ("sync(fd); // prove: a", ["without sync(fd);"]),
     (
@@ -78,11 +78,11 @@ C_LINES = [
     ),
     ("return a == b || c; // prove: a", ["always a == b || c", "without a == b", "without c"]),
     ('/* prove: a "x" -> "y" */\nf(x);', ["'y' for 'x'"]),
-    ('f(x); /* prove: a "y" */', "stands there 0 times"),
+    ('f(x); /* prove: a "y" */', "the line contains 'y' 0 times"),
     ("for (;;) { // prove: a", "nothing can be changed there"),
     ("f(); // prove: a order b\n/* why */\ng(); // prove: b", ["behind g();", "without f();"]),
     ("f(); // prove: a order b\n}\n  g(); // prove: b", "not in the same block"),
-    ("f(); // prove: Not A Name", "this is no mark"),
+    ("f(); // prove: Not A Name", "not a valid mark"),
 ]
 
 
@@ -160,11 +160,11 @@ def test_another_value_is_nothing_of_its_kind() -> None:
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ("f()  # prove: Not A Name\n", "this is no mark"),
-        ("f()  # prove:a\n", "this is no mark"),
-        ('f()  # prove: a "g"\n', "stands there 0 times"),
+        ("f()  # prove: Not A Name\n", "not a valid mark"),
+        ("f()  # prove:a\n", "not a valid mark"),
+        ('f()  # prove: a "g"\n', "the line contains 'g' 0 times"),
         ("f()  # prove: a order b\n", "no mark b"),
-        ("g()  # prove: b\nf()  # prove: a order b\n", "does not stand behind it"),
+        ("g()  # prove: b\nf()  # prove: a order b\n", "b is not after it"),
         ("if x:\n    f()  # prove: a order b\ng()  # prove: b\n", "not in the same block"),
         ("f(\n    a,  # prove: a\n    b,\n)\n", "no operand, condition or keyword argument ends there"),
     ],
@@ -176,7 +176,7 @@ def test_a_mark_that_says_nothing_is_named(source: str, expected: str) -> None:
 
 def test_a_mutant_that_is_not_python_is_named() -> None:
     source = 'f(x)  # prove: a "x)" -> "x"\n'
-    with pytest.raises(MarkError, match="cannot be read any more"):
+    with pytest.raises(MarkError, match="is not valid Python"):
         mutants_of(source, list(marks_in("x.py", source)))[0].demand_syntax()
 
 
@@ -188,7 +188,7 @@ def test_a_mark_is_found_in_a_tree(tmp_path: Path) -> None:
     assert [mark.place for mark in marks_of(tmp_path)] == ["store/x.c:1", "store/x.py:1"]
 
 
-# ---- which tests prove it
+# ---- the tests that prove a mark
 
 DECLARING = """\
 # proves: journal, copied-*
@@ -225,7 +225,7 @@ def test_a_declaration_names_a_mark_the_subject_of_its_file_or_a_pattern() -> No
     ]
 
 
-# ---- what a run remembers
+# ---- the record of a run
 
 
 def test_a_recorded_outcome_counts_until_the_source_or_a_test_changes(mutants: list[Mutant], tmp_path: Path) -> None:

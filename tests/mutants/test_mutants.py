@@ -1,4 +1,4 @@
-"""Some of the mutants, each caught: in CI six of those that once got through, and of all; all in `make prove`."""
+"""Each mutant of a random choice is caught. In CI six are chosen from NAMED and six from all; `make prove` runs all."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.support.prove import IS_FULL, SEED, rounds
 IS_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 COUNT = None if IS_FULL else rounds(6 if IS_CI else 1, 0)  # None: all
 JOBS = 2
-#: So many of NAMED in CI.
+#: Number of mutants that CI chooses from NAMED.
 NAMED_COUNT = 6
-#: Marks of lines that could be wrong, at one time, and no test saw it.
+#: Marks of lines that no test proved at one time.
 NAMED = {
     "completion-is-as-old-as-its-check", "halted-delivers-nothing", "queued-batch-needs-proof",
     "forgets-the-first-of-a-window", "left-copy-is-synced", "resigns-when-nothing-is-written",
@@ -26,7 +26,7 @@ NAMED = {
     "native-sync-before-fence-check", "native-successor-before-own-file", "native-proof-from-before",
     "native-proof-counts-suspension", "native-short-write-is-not-all", "native-rest-has-its-place",
 }  # fmt: skip
-#: One takes some seconds; on a machine that others work on, too, more.
+#: A mutant takes some seconds, and more on a busy machine.
 SECONDS_EACH = 60
 
 

@@ -1,7 +1,7 @@
-"""Trial of one mutant: a copy of the tree in which it is alone, and the tests that concern it.
+"""Trial of one mutant: a copy of the tree with this mutant only, and the tests that prove its mark.
 
-The checkout itself is never written to. The copy's modules win over whatever is installed, in processes that tests
-start, too.
+The checkout itself is never written to. Tests, and the processes that they start, import the modules of the copy, even
+if others are installed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from tests.support.bytecode import copy_bytecode
 from tests.support.journal.compiler import NoCompiler, compile_c
 from tests.support.samples import ALL_CASES
 
-# A test that hangs fails after so long. One that cannot be made to fail hangs when nothing was heard for twice as long.
+# pytest ends a test after this time. If it cannot, the whole run is ended when the witness wrote nothing for twice the
+# time.
 TEST_SECONDS_MAX = 60
-# How often it is looked whether anything was heard.
+# Time between two looks at the file of the witness.
 POLL_SECONDS = 0.05
-_SAID_MAX = 4000
+_OUTPUT_MAX = 4000  # characters
 
 _LEFT_OUT = shutil.ignore_patterns(
-    *("__pycache__", "*.so"),  # what was compiled there would be used instead of the mutant
+    *("__pycache__", "*.so"),  # compiled files would be used instead of the mutant
     ".git",
     ".venv",
     ".*_cache",
@@ -43,15 +44,15 @@ _LEFT_OUT = shutil.ignore_patterns(
     "tandemmq-data",
     "demo",
 )
-# With it pytest runs tests that need a service.
+# Option of pytest that runs tests which need a service.
 SERVICES = "--services"
-# What would make the tests longer, or others.
+# Variables that change which tests run, or how long.
 _UNSET = (
     *("CI", "TANDEMMQ_PROVE", "TANDEMMQ_REQUIRE_SERVICES"),
     *("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST"),
     *("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"),
 )
-# So that what catches a mutant once does it again.
+# A fixed seed: a test that once caught a mutant catches it again.
 SEED = "20"
 
 
@@ -59,7 +60,7 @@ class How(enum.StrEnum):
     """The way in which a mutant was detected."""
 
     TEST = "test"
-    LIMIT = "limit"  # of time: a mutant that hangs, or a machine that is too busy
+    LIMIT = "limit"  # a time limit: the mutant hangs, or the machine is too busy
     SIGNAL = "signal"
     NOTHING = "nothing"
 
@@ -93,7 +94,7 @@ class Tree:
         copy_bytecode(root, self._root, self._compiled)
 
     def try_out(self, mutant: Mutant, tests: Sequence[str]) -> Outcome:
-        """Run ``tests`` until one fails. Raises TrialFailed, and MarkError if the mutant is not Python."""
+        """Run ``tests`` until one fails. Raises TrialFailed, and MarkError if the mutant is not valid Python."""
         file = self._root / mutant.mark.path
         original = file.read_text(encoding="utf-8")
         started = time.monotonic()
@@ -124,15 +125,15 @@ class Tree:
         return Outcome(mutant, How.NOTHING, "", seconds)
 
     def failing(self, tests: Sequence[str]) -> tuple[set[str], str]:
-        """Return those of ``tests`` that fail without any mutant, and the end of their output. Raises TrialFailed."""
+        """Return the ``tests`` that fail without any mutant, and the end of their output. Raises TrialFailed."""
         if not tests:
             return set(), ""
         printed = self._pytest(*tests)[1]
-        output = (self._scratch / "output").read_text(encoding="utf-8", errors="replace")[-_SAID_MAX:]
+        output = (self._scratch / "output").read_text(encoding="utf-8", errors="replace")[-_OUTPUT_MAX:]
         return {*_lines_with(printed, FAILED), *_lines_with(printed, LATE)}, output
 
     def _pytest(self, *arguments: str) -> tuple[int | None, list[str]]:
-        """The exit code (None: it hung), and what the witness said."""
+        """Run pytest. Return its exit code (None: it hung), and the lines of the witness."""
         witness = self._scratch / "witness"
         witness.write_text("", encoding="utf-8")
         environment = {name: value for name, value in os.environ.items() if name not in _UNSET}
@@ -157,24 +158,25 @@ class Tree:
                 code = _ended(process, witness, 2 * self._test_seconds_max)
             finally:
                 try:
-                    os.killpg(process.pid, signal.SIGKILL)  # with what tests left behind
+                    os.killpg(process.pid, signal.SIGKILL)  # also the processes that tests left behind
                 except ProcessLookupError:
                     pass
             printed = witness.read_text(encoding="utf-8").splitlines()
             if code not in (None, pytest.ExitCode.NO_TESTS_COLLECTED) and code > 1 and not _lines_with(printed, FAILED):
                 output.seek(0)
-                raise TrialFailed(f"pytest ended with {code}: {' '.join(arguments)}\n{output.read()[-_SAID_MAX:]}")
+                raise TrialFailed(f"pytest ended with {code}: {' '.join(arguments)}\n{output.read()[-_OUTPUT_MAX:]}")
         return code, printed
 
     def _demand_compilable(self, file: Path) -> None:
-        """Tests compile it anew; one that cannot be compiled would fail all of them, and show nothing."""
+        """Raise TrialFailed if the file cannot be compiled. Otherwise all tests would fail, which proves nothing."""
         try:
             compile_c(file, self._scratch / "mutant.so")
         except (NoCompiler, subprocess.CalledProcessError) as error:
             raise TrialFailed(f"{file.name} with the mutant cannot be compiled") from error
 
     def _forget_compiled(self, file: Path) -> None:
-        """Remove compiled files: one would be taken for that of a file with the same second and size."""
+        """Remove the compiled files of a source file. They would still be used if the size and the second of the change
+        are the same."""
         for compiled in self._compiled.rglob(f"{file.stem}.*.pyc"):
             compiled.unlink()
 
@@ -184,14 +186,14 @@ def _lines_with(printed: Sequence[str], what: str) -> list[str]:
 
 
 def _ended(process: subprocess.Popen[bytes], witness: Path, silence_seconds_max: float) -> int | None:
-    """The exit code; None when the witness was silent for too long."""
-    printed, heard_at = 0, time.monotonic()
+    """Wait for the end of the process. Return its exit code; None if the witness wrote nothing for too long."""
+    printed, changed_at = 0, time.monotonic()
     while True:
         try:
             return process.wait(POLL_SECONDS)
         except subprocess.TimeoutExpired:
             length = witness.stat().st_size
             if length != printed:
-                printed, heard_at = length, time.monotonic()
-            elif time.monotonic() - heard_at > silence_seconds_max:
+                printed, changed_at = length, time.monotonic()
+            elif time.monotonic() - changed_at > silence_seconds_max:
                 return None

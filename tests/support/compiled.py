@@ -6,6 +6,8 @@ import pytest
 
 from tandemmq.compiled import is_compiled
 
-LOOKS_INTO_A_CLASS = pytest.mark.skipif(is_compiled(), reason="the fields of a compiled class are seen in it")
-REPLACES_A_METHOD = pytest.mark.skipif(is_compiled(), reason="replaces a method, and compiled code calls the own one")
+LOOKS_INTO_A_CLASS = pytest.mark.skipif(is_compiled(), reason="inspects the fields of a class, which is compiled")
+REPLACES_A_METHOD = pytest.mark.skipif(
+    is_compiled(), reason="replaces a method, but compiled code calls the original one"
+)
 COUNTS_CALLS = pytest.mark.skipif(is_compiled(), reason="calls of compiled functions are not traced")

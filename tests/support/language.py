@@ -16,7 +16,7 @@ from typing import Final
 
 from tests.support.tree import DIRECTORIES, ROOT
 
-#: A docstring that begins so says what the reader must find out first: of what it speaks.
+#: Openings of a docstring that do not name its subject.
 _OPENING: Final = re.compile(
     r"(?:it|its|it's|they|them|their|he|she|his|her|this|that|these|those|there|one|ones|none|nobody|somebody|someone"
     r"|anybody|everybody|what|whatever|who|whom|whose|whoever|which|when|whenever|where|wherever|why|how|whether|if|so"
@@ -36,7 +36,8 @@ _PAGES: Final = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**/*.md", 
 
 
 def docstring_openings() -> list[str]:
-    """Docstrings of the product, also those of fields and constants, that begin with a pronoun or a question word."""
+    """Return the docstrings of the product that begin with a pronoun or a question word, also those of fields and
+    constants."""
     return [
         f"{path}:{line}: {text.partition(chr(10))[0]}"
         for path, tree, source in _modules()
@@ -46,10 +47,10 @@ def docstring_openings() -> list[str]:
 
 
 def replaced_words() -> list[str]:
-    """Words that Technical English replaces, in pages and in what the product's modules say."""
+    """Return the words that Technical English replaces, in pages and in the texts of the product's modules."""
     return [
         f"{path}:{line}: {found[0]}"
-        for path, line, text in (*_page_lines(), *_said())
+        for path, line, text in (*_page_lines(), *_texts())
         for found in _REPLACED.finditer(_CODE.sub("", text))
     ]
 
@@ -62,13 +63,13 @@ def _modules() -> list[tuple[str, ast.Module, str]]:
 
 
 def descriptions(tree: ast.Module, source: str) -> Iterator[tuple[int, str]]:
-    """Return docstrings, strings after a field or constant, and comments ``#:``: each with its line."""
+    """Yield docstrings, strings after a field or constant, and comments ``#:``: each with its line."""
     yield from _docstrings(tree)
     yield from _described(source)
 
 
 def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Docstrings, and the strings after fields and constants that describe them."""
+    """Yield docstrings, and the strings after fields and constants that describe them."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             for before, statement in pairwise((None, *node.body)):
@@ -79,7 +80,7 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def _described(source: str) -> Iterator[tuple[int, str]]:
-    """The first lines of the comments ``#:``, which describe what follows them."""
+    """Yield the first lines of the comments ``#:``, each of which describes the next constant."""
     before = ""
     for number, line in enumerate(source.splitlines(), 1):
         mark, found, text = line.partition("#: ")
@@ -89,7 +90,7 @@ def _described(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _page_lines() -> Iterator[tuple[str, int, str]]:
-    """The lines of the pages without their blocks of code."""
+    """Yield the lines of the pages without their blocks of code."""
     for page in sorted({page for pattern in _PAGES for page in ROOT.glob(pattern)}):
         is_code = False
         for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
@@ -99,8 +100,9 @@ def _page_lines() -> Iterator[tuple[str, int, str]]:
                 yield str(page.relative_to(ROOT)), number, line
 
 
-def _said() -> Iterator[tuple[str, int, str]]:
-    """Comments and string literals, docstrings among them. A literal of one word is a value, such as a role in JSON."""
+def _texts() -> Iterator[tuple[str, int, str]]:
+    """Yield comments and string literals, including docstrings. A literal of one word is left out, because it is a
+    value, such as a role in JSON."""
     for path, tree, source in _modules():
         if not _REPLACED.search(source):
             continue

@@ -40,10 +40,10 @@ _FILES: Final[tuple[tuple[str, str, str], ...]] = (
         "listing",
         "left by a failed promotion; the next promotion of that broker removes it",
     ),
-    (r"db\.(data|redo|free)", "activemq", "ActiveMQ's index, for its next start: it rebuilds it from the journal"),
+    (r"db\.(data|redo|free)", "activemq", "ActiveMQ's index; ActiveMQ rebuilds it from the journal at its next start"),
     (r"(db\.(data|redo|free)|scheduleDB\..+)[.-].+", "aside", "set aside when the directory was taken over; not read"),
     (r"tx-.+\.tmp", "activemq", "ActiveMQ's spilled index pages, left by a crash; not read"),
-    (r"db-log\.template", "activemq", "ActiveMQ's pattern for new journal files; not read"),
+    (r"db-log\.template", "activemq", "ActiveMQ's template for new journal files; not read"),
     (r"db-\d+\.log.+", "aside", "a journal file that was set aside; not read"),
     (r"\.nfs.+", "nfs", "deleted, but a process has it open: the NFS client removes it"),
     (r"tandemmq.*\.toml", "settings", "settings"),
@@ -126,7 +126,7 @@ def _indexes(path: str, name: str) -> Iterator[Thing]:
                 owner = entry.name.removesuffix(".events")
                 kind, says = "events", f"events of {owner}, for `tandemmq failover explain`"
             elif not is_directory and entry.name.endswith((".admin-token", ".admin-token.new")):
-                kind, says = "token", "its reader may give commands to the broker: hand over, compact"
+                kind, says = "token", "a secret: a process that reads it can send commands to the broker"
             else:
                 kind, says = "index", f"the index of {entry.name}"
             yield Thing(f"{name}/{entry.name}{'/' if is_directory else ''}", kind, size, files, says)
@@ -136,7 +136,7 @@ def _what(name: str, table: tuple[tuple[str, str, str], ...]) -> tuple[str, str]
     for pattern, kind, says in table:
         if re.fullmatch(pattern, name):
             return kind, says
-    return UNKNOWN, "no file of a store"
+    return UNKNOWN, "not a file of a store"
 
 
 def _size(path: str) -> int:

@@ -40,7 +40,7 @@ def action_for(why: FileWhy, now: int) -> str:
     """Return the holders of the file, and the cheapest way to free it, with the bytes that it frees."""
     lines, actions = _own(why, now)
     if why.state == TAIL:
-        return "; ".join(["it is written to", *lines])
+        return "; ".join(["the master writes to it", *lines])
     if why.state == GOING:
         return "it is being removed"
     if why.state == RECLAIMABLE:
@@ -56,7 +56,7 @@ def action_for(why: FileWhy, now: int) -> str:
     if compaction:
         action = f"{action}, or {compaction}" if action else compaction
     elif why.frees:
-        action = f"{action or 'when that has ended'}: that frees {bytes_of(why.frees)}"
+        action = f"{action or 'when the open transactions have ended'}: this frees {bytes_of(why.frees)}"
     return f"{'; '.join(lines)}: {action}"
 
 

@@ -126,7 +126,7 @@ def test_we_are_kept_out_while_activemq_owns_it(activemq: OtherProcess, locker: 
         time.sleep(0.05)
     holder = locker.holder()
     assert holder is not None
-    assert holder.name == ("activemq" if kind == "lease-database" else "a broker that has left no name")
+    assert holder.name == ("activemq" if kind == "lease-database" else "a broker of unknown name")
     activemq.say("release")
     assert eventually(locker.try_acquire)
     assert locker.keep_alive()

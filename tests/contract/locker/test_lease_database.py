@@ -410,7 +410,7 @@ def test_what_stands_in_the_row_reads_back() -> None:
 )
 def test_what_others_write_is_not_taken_for_ours(text: str) -> None:
     assert read_signature(text) is None
-    assert holder_in(LeaseRow(text, 2, 1)) == Holder(text or "a broker that left no name")
+    assert holder_in(LeaseRow(text, 2, 1)) == Holder(text or "a broker of unknown name")
 
 
 def test_a_signature_fits_into_activemqs_column() -> None:

@@ -552,15 +552,16 @@ def test_a_period_that_no_proof_outlasts_is_refused_with_the_reason(request_for:
         )
         return ZooKeeperLocker(replace(asked, options={"hosts": "h:1"}))
 
-    # Of 2 s, 65 % less one period are proved; for another period and the renewal, 0.25 s, that is enough up to 0.525 s.
+    # A proof lasts for 65 % of 2 s less one period. For another period and the renewal, 0.25 s, a period of at most
+    # 0.525 s leaves enough.
     assert locker(2.0, 0.525).unsafe is None
     with pytest.raises(LockSettingsError) as refusal:
         locker(2.0, 0.526)
     assert refusal.value.key == "lock_keep_alive_period"
     assert str(refusal.value) == (
         "locker.lock_keep_alive_period = 526: expected at most 525 ms for sessions of 2 s (for longer sessions, set "
-        "lock_acquire_sleep_interval): a proof of ownership must last until the next one, and of a session 65% less "
-        "one period is proved"
+        "lock_acquire_sleep_interval): a proof of ownership lasts for 65% of a session less one period, and must last "
+        "until the next proof"
     )
     assert "lock_keep_alive_period is 0" in str(locker(2.0, 0.0).unsafe)
 

@@ -184,7 +184,7 @@ BROKEN = {
     "nothing is synced": of_set(nothing_is_synced, f"{HARM}|no quorum of disks", 1, ("power",)),
     "a standby shows all that came": of_set(
         replaced(SetAuthority, "horizon", property(lambda self: self._replica.state.copy.position[1:])),
-        "shows what is not final",
+        "shows data that is not final",
         2,
     ),
     "one is a quorum": of_set(replaced(Voters, "quorum", property(lambda self: 1)), f"{HARM}|{TWO}", 4),

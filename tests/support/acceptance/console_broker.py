@@ -40,7 +40,7 @@ administrators = ["admins"]
 
 
 class ConsoleBroker(BrokerProcess):
-    """The password of a user is his name and ``secret``."""
+    """A broker with a web console. The password of each user is the name of the user, followed by ``secret``."""
 
     def __init__(self, directory: Path, name: str = "one") -> None:
         settings, users = directory / "tandemmq.toml", directory / "users"

@@ -18,7 +18,7 @@ _NUMBERS = itertools.count()
 
 
 class GoodClient:
-    """Send persistent messages to itself, one after the other; at intervals a new connection logs in."""
+    """A client that sends persistent messages to itself, one after the other. At intervals a new connection logs in."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._broker = broker
@@ -77,7 +77,7 @@ async def living(client: GoodClient) -> AsyncIterator[GoodClient]:
 
 
 async def run(program: str, *words: str | int) -> None:
-    """A module of this directory, in a process of its own: what the good client waits for is the broker alone."""
+    """Run a module of this directory in a separate process, so that the good client waits only for the broker."""
     command = [sys.executable, "-m", f"{__package__}.{program}", *map(str, words)]
     process = forked.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:

@@ -3,9 +3,9 @@
     python -m tests.support.acceptance.mqtt_sleep_rounds --client raw --rounds 100 --resume FILE
 
 A life is a pair of brokers with clients that go through up to ten rounds. Each line of FILE is one life: kind of
-client, seed, rounds, and results. Another run with the same FILE and seed runs the missing lives. Taps record what
-brokers sent and clients published; from their log follows who caused a payload that came twice. Exit code 1: a broker
-or a subscriber did.
+client, seed, rounds, and results. Another run with the same FILE and seed runs the missing lives. Taps record the
+packets of brokers and clients. If a payload came twice, their log shows the cause. Exit code 1: the cause was a broker
+or a subscriber.
 """
 
 from __future__ import annotations
@@ -160,28 +160,28 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--resume", type=Path, metavar="FILE", help="file of the lives (JSON lines)")
     parser.add_argument("--lease", default=LEASE, help="its length (default: %(default)s); longer on a busy machine")
-    said = parser.parse_args()
-    print(f"seed {said.seed}", flush=True)
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
     known: list[dict[str, Any]] = []
-    if said.resume is not None and said.resume.exists():
-        known = [json.loads(line) for line in said.resume.read_text().splitlines()]
+    if options.resume is not None and options.resume.exists():
+        known = [json.loads(line) for line in options.resume.read_text().splitlines()]
     done = {(each["client"], each["seed"]) for each in known if "failed" not in each}
     is_broken = False
     with built() as library:
-        for number in range(-(-said.rounds // ROUNDS_OF_A_LIFE)):
-            for kind in said.client or sorted(KINDS):
-                seed = seed_of(kind, number, said.seed)
+        for number in range(-(-options.rounds // ROUNDS_OF_A_LIFE)):
+            for kind in options.client or sorted(KINDS):
+                seed = seed_of(kind, number, options.seed)
                 if (kind, seed) in done:
                     continue
-                rounds = min(ROUNDS_OF_A_LIFE, said.rounds - number * ROUNDS_OF_A_LIFE)
+                rounds = min(ROUNDS_OF_A_LIFE, options.rounds - number * ROUNDS_OF_A_LIFE)
                 try:
-                    seen = live(library, kind, seed, rounds, said.lease)
+                    seen = live(library, kind, seed, rounds, options.lease)
                     is_broken |= bool(seen["broker_is_the_cause"] or seen["subscriber_is_the_cause"])
                 except (AssertionError, ExceptionGroup) as error:
                     seen = {"client": kind, "seed": seed, "rounds": 0, "failed": repr(error)[:2_000]}
                 print(json.dumps(seen), flush=True)
-                if said.resume is not None:
-                    with said.resume.open("a") as file:
+                if options.resume is not None:
+                    with options.resume.open("a") as file:
                         file.write(json.dumps(seen) + "\n")
     return is_broken
 

@@ -100,8 +100,8 @@ class Mqtt:
         carried = NONE
         if self.version is Version.V5:
             carried = Properties(session_expiry=3600 if lasts else None, **properties)
-        said = None if password is None else password.encode()
-        self.say(Connect(self.version, client_id, not lasts, keep_alive, will, user, said, carried))
+        secret = None if password is None else password.encode()
+        self.say(Connect(self.version, client_id, not lasts, keep_alive, will, user, secret, carried))
         answer = self.hear()
         assert answer is not None, "the broker closed the connection without CONNACK"
         assert answer.type is PacketType.CONNACK

@@ -113,22 +113,22 @@ def packets_of(client_id: str, log: Iterable[Conversation]) -> list[LoggedPacket
                     here.append(LoggedPacket(at, conversation.broker, conversation.number, packet))
                 continue
             parser.feed(data)
-            while (said := parser.next_packet()) is not None:
-                is_its = is_its or (isinstance(said, Connect) and said.client_id == client_id)
-                here.append(LoggedPacket(at, conversation.broker, conversation.number, said))
+            while (sent := parser.next_packet()) is not None:
+                is_its = is_its or (isinstance(sent, Connect) and sent.client_id == client_id)
+                here.append(LoggedPacket(at, conversation.broker, conversation.number, sent))
         if is_its:
             found += here
     return sorted(found, key=lambda each: each.at)
 
 
-def faults_of_brokers(said: Iterable[LoggedPacket]) -> dict[str, str]:
+def faults_of_brokers(packets: Iterable[LoggedPacket]) -> dict[str, str]:
     """Return the QoS 2 payloads that brokers sent to one client against the rules, and the violation: another packet
     id, no DUP, twice on one connection, or after PUBREL."""
     first: dict[str, LoggedPacket] = {}
     last: dict[str, tuple[str, int]] = {}
     released: dict[int, LoggedPacket] = {}
     faults: dict[str, str] = {}
-    for each in said:
+    for each in packets:
         packet = each.packet
         if not isinstance(packet, ServerPacket):
             continue
@@ -152,12 +152,12 @@ def faults_of_brokers(said: Iterable[LoggedPacket]) -> dict[str, str]:
     return faults
 
 
-def published_twice(said: Iterable[LoggedPacket]) -> dict[str, str]:
+def published_twice(packets: Iterable[LoggedPacket]) -> dict[str, str]:
     """Return the QoS 2 payloads that a client published against the rules: with another packet id, or after PUBREL."""
     first: dict[str, LoggedPacket] = {}
     released: dict[int, LoggedPacket] = {}
     faults: dict[str, str] = {}
-    for each in said:
+    for each in packets:
         packet = each.packet
         if isinstance(packet, Acknowledgement) and packet.type is PacketType.PUBREL:
             released[packet.packet_id] = each

@@ -79,9 +79,9 @@ class OpenWire:
     def greet(self) -> OpenWire:
         """Exchange WireFormatInfo, and read the broker's name."""
         self.socket.sendall(INFO)
-        while not isinstance(told := self.read(), schema.BrokerInfo):
+        while not isinstance(info := self.read(), schema.BrokerInfo):
             pass
-        self.broker_info = told
+        self.broker_info = info
         return self
 
     def connect(self, login: str | None = None, password: str | None = None, **fields: Any) -> OpenWire:

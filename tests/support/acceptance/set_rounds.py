@@ -36,7 +36,7 @@ def _quorum(whole: SetOfBrokers) -> int:
 
 
 def _minority(whole: SetOfBrokers, dice: random.Random, *first: MemberProcess) -> list[MemberProcess]:
-    """Return some members, including ``these``, so that the rest is a quorum."""
+    """Return some members, including ``first``, so that the rest is a quorum."""
     rest = whole.others(*first)
     dice.shuffle(rest)
     return [*first, *rest][: dice.randint(max(1, len(first)), len(whole.members) - _quorum(whole))]
@@ -268,11 +268,11 @@ def disk_cloned(whole: SetOfBrokers, dice: random.Random) -> None:
         cloned.start()
         clone.start()
 
-        def is_told_by_all() -> bool:
-            told = [str(other.replication().get("twins")) for other in others]
-            return all(f"store {store} is used" in each and f"{clone.node} at" in each for each in told)
+        def is_reported_by_all() -> bool:
+            reports = [str(other.replication().get("twins")) for other in others]
+            return all(f"store {store} is used" in each and f"{clone.node} at" in each for each in reports)
 
-        wait_until(is_told_by_all, "all others say so", SETTLED_SECONDS_MAX)
+        wait_until(is_reported_by_all, "all other members report it", SETTLED_SECONDS_MAX)
         for member in (cloned, clone):
             wait_until(lambda: not member.replication()["links"], "no member accepts it", SETTLED_SECONDS_MAX)  # noqa: B023
         whole.settled(others)

@@ -1,4 +1,4 @@
-"""Faults of a master that make another broker master while the first still believes to be.
+"""Faults of a master that make another broker master while the first one does not know it.
 
 ``strike`` starts the fault; after it returns, the successor will get the lock. ``wake`` ends the fault: the zombie
 continues where it was. All methods block.
@@ -120,7 +120,7 @@ def ask_for_handover(broker: BrokerProcess) -> None:
     try:
         urllib.request.urlopen(request, timeout=HANDOVER_SECONDS_MAX).close()
     except OSError:
-        pass  # no test here asks for the broker it would name
+        pass  # the answer is not needed
 
 
 class StoppedWithClocks(Stopped):

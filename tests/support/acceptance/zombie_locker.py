@@ -38,7 +38,7 @@ class GrantedLocker(Locker):
 
     def announce(self, epoch: int, admin: str | None = None) -> None:
         if self._proof is NO_PROOF:
-            raise LockLost(f"{self.where} were not asked")
+            raise LockLost(f"no grant was read from {self.where}")
 
     def release(self) -> None:
         self._proof = NO_PROOF

@@ -31,7 +31,7 @@ class Lock:
         return {}
 
     def give(self, zombie: str, successor: str) -> None:
-        """Give the lock to the successor while the zombie still believes to have it. A lease expires by itself."""
+        """Give the lock to the successor while the zombie still has a valid proof. A lease expires by itself."""
 
     def give_back(self, successor: str, zombie: str) -> None:
         """Give the lock to the zombie when the successor has ended. Most types do this by themselves."""

@@ -127,7 +127,7 @@ class Witness:
     def _heard(self, frame: Frame) -> None:
         ledger = self._ledger
         if self._is_silent and frame.command != "ERROR":
-            ledger.broken.append(f"{self.queue}: a deposed master said {frame.command} {frame.headers}")
+            ledger.broken.append(f"{self.queue}: a deposed master sent {frame.command} {frame.headers}")
         if frame.command == "MESSAGE":
             message = frame.headers["message-id"]
             if not self._is_late:

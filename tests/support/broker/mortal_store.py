@@ -22,7 +22,7 @@ def crashes(operations_max: int, again_max: int, sample: int) -> list[tuple[int,
 
 
 class Mortal:
-    """Let the store of a harness take a number of further operations, and no more. ``is_told``: these are reported;
+    """A limit for the operations that the store of a harness still takes. ``is_told``: all of them are reported;
     otherwise those of the last turn are stored, but not reported."""
 
     def __init__(self, harness: Any, left: int, *, is_told: bool) -> None:
@@ -48,7 +48,8 @@ class Mortal:
         return self._apply_turn()
 
     def _comes_back(self, owner: Owner) -> None:
-        """The session's name was free at once, and another session had it, of which the journal has no record."""
+        """Restore a queue whose removal is lost. A new queue with its name, which the journal does not know, is
+        dropped."""
         if owner.subscription_name is None:
             other = self.store._queues.get(owner.destination)
             if other is not None:

@@ -87,7 +87,7 @@ class Wire:
         self._wake()
 
     def vanish(self) -> None:
-        """The socket is gone."""
+        """Close the socket of the client."""
         self.has_hung_up = not self.is_closed
         self.close()
         self._harness.turn()

@@ -83,7 +83,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _unmount(place: Path) -> None:
-    """Return the mounts that a killed daemon left, the innermost first."""
+    """Unmount everything that a killed daemon left mounted, the innermost first."""
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for mount in sorted((each for each in mounts if each.startswith(f"{place}/")), reverse=True):
         subprocess.run(["umount", "--lazy", mount], check=False)

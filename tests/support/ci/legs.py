@@ -67,8 +67,9 @@ def prepared(leg: Leg) -> Iterator[tuple[Path, dict[str, str]]]:
             with zipfile.ZipFile(compiled_wheel(Path(directory))) as wheel:
                 wheel.extractall(tree, [name for name in wheel.namelist() if name.endswith(".so")])
             environment["PYTHONPATH"] = str(tree)
-            said = subprocess.check_output([sys.executable, "-m", "tandemmq", "--version"], cwd=tree, env=environment)
-            assert b"(compiled)" in said, said
+            command = [sys.executable, "-m", "tandemmq", "--version"]
+            version = subprocess.check_output(command, cwd=tree, env=environment)
+            assert b"(compiled)" in version, version
             yield tree, environment
     else:
         yield leg.root, environment

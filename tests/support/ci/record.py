@@ -92,21 +92,21 @@ class Recorded:
         by_test: dict[str, list[dict[str, Any]]] = {}
         broken = []
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-            said = json.loads(line)
-            if "test" in said:
-                by_test.setdefault(said["test"], []).append(said)
-            elif "broken" in said:
-                broken.append(said["broken"])
+            entry = json.loads(line)
+            if "test" in entry:
+                by_test.setdefault(entry["test"], []).append(entry)
+            elif "broken" in entry:
+                broken.append(entry["broken"])
             else:
-                self.seconds, self.passed, self.by_hand = said["seconds"], said["passed"], said["by_hand"]
+                self.seconds, self.passed, self.by_hand = entry["seconds"], entry["passed"], entry["by_hand"]
                 self.is_whole = not broken
         self.failures = [
             Failure(
                 path.stem,
                 test,
-                any(each["is_verdict"] for each in said),
-                said[0]["seed"],
-                "\n\n".join(each["text"] for each in said),
+                any(each["is_verdict"] for each in entries),
+                entries[0]["seed"],
+                "\n\n".join(each["text"] for each in entries),
             )
-            for test, said in by_test.items()
+            for test, entries in by_test.items()
         ]

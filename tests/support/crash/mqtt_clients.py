@@ -138,8 +138,8 @@ class Device:
             return
         elif self._unsaid and (dice.random() < 0.7 or not self._acts):
             count = dice.randint(1, len(self._unsaid))
-            said, self._unsaid = self._unsaid[:count], self._unsaid[count:]
-            self._say(*said)
+            packets, self._unsaid = self._unsaid[:count], self._unsaid[count:]
+            self._say(*packets)
         elif self._acts and self._may(self._acts[0]):
             self._act(self._acts.popleft())
 
@@ -289,7 +289,7 @@ class Device:
         for packet in decode_all(wire.session.take(), self._version):
             self._promises.next_moment()
             self._heard(packet)
-        assert not wire.is_closed, f"{self.client_id} is hung up on"
+        assert not wire.is_closed, f"the broker closed the connection of {self.client_id}"
 
     def _heard(self, packet: ServerPacket) -> None:
         packet_id = packet.packet_id
@@ -323,7 +323,9 @@ class Device:
         expected = False if self._is_clean else self._has_session
         is_present = packet.session_present
         assert expected is None or is_present is expected, f"{self.client_id}: {packet}, and not {expected}"
-        assert self._taken_over is None or self._taken_over.is_closed, "who was taken over is hung up on"
+        assert self._taken_over is None or self._taken_over.is_closed, (
+            "the broker has not closed the connection that was taken over"
+        )
         self._taken_over = None
         self._is_greeted = self._has_session = True
         self._is_clean = False
@@ -357,7 +359,8 @@ class Device:
         packet_id, payload = packet.packet_id, packet.payload.decode()
         if packet.qos:
             self._open.add(packet_id)
-            assert len(self._open) <= self._receive_maximum or self._version is not Version.V5, "its Receive Maximum"
+            is_allowed = len(self._open) <= self._receive_maximum or self._version is not Version.V5
+            assert is_allowed, f"{self.client_id} gets more than its Receive Maximum"
         if packet.qos == 2:
             self._unsaid.append(Acknowledgement(PacketType.PUBREC, packet_id, 0, NONE))
             held = self._seen.get(packet_id)

@@ -305,10 +305,10 @@ def _meter(dice: random.Random) -> list[Act]:
     """A client that publishes, also retained messages."""
     acts: list[Act] = []
     for _ in range(4):
-        said: list[Act] = [Say("plant/a", 2), Say("plant/a", 2), Say("plant/b", dice.choice((1, 2)))]
-        said.append(Say(f"state/{dice.choice('xy')}", dice.choice((1, 2)), True, dice.random() < 0.3))
-        dice.shuffle(said)
-        acts += [*said, Go(dice.choice(("cut", "taken over", "left")))]
+        publications: list[Act] = [Say("plant/a", 2), Say("plant/a", 2), Say("plant/b", dice.choice((1, 2)))]
+        publications.append(Say(f"state/{dice.choice('xy')}", dice.choice((1, 2)), True, dice.random() < 0.3))
+        dice.shuffle(publications)
+        acts += [*publications, Go(dice.choice(("cut", "taken over", "left")))]
     return [*acts[:-1], Say("plant/b", 0)]
 
 

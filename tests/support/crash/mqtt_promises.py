@@ -233,12 +233,12 @@ class Wills:
         return self._how != "cut" or crashed_after is None or crashed_after < delay
 
     @verdict
-    def hold(self, now: float, told: Counter[str]) -> None:
+    def hold(self, now: float, published: Counter[str]) -> None:
         """Raise AssertionError if a due will is missing, or another was published. The client must be away."""
         if self._is_due(now):
             self.must.append(frozenset(self._stored))
         for each in self.must:
-            assert any(told[will] for will in each), f"none of {sorted(each)} was told"
-        for will, times in told.items():
-            assert times <= 1 or not will.startswith("will-"), f"{will} was told {times} times"
-            assert will not in self.must_not, f"{will} was told, though its client came back or left"
+            assert any(published[will] for will in each), f"none of {sorted(each)} was published"
+        for will, times in published.items():
+            assert times <= 1 or not will.startswith("will-"), f"{will} was published {times} times"
+            assert will not in self.must_not, f"{will} was published, though its client came back or left"

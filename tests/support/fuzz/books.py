@@ -76,7 +76,7 @@ class Work:
 #: Actions of clients and their results, as information, and to check that actions happen.
 DONE: Counter[str] = Counter()
 #: Trace of this example, for the analysis of a failure.
-SAID: list[str] = []
+TRACE: list[str] = []
 
 
 class Books:

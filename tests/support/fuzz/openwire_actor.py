@@ -17,7 +17,7 @@ from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
 from tests.support.acceptance.openwire_wire import OpenWire, Refused, queue, topic
 from tests.support.ci.verdicts import verdict
-from tests.support.fuzz.books import DONE, SAID, Books, Delivered, Known, Work, acknowledge, sending
+from tests.support.fuzz.books import DONE, TRACE, Books, Delivered, Known, Work, acknowledge, sending
 from tests.support.fuzz.stomp_actor import QUEUES, SELECTORS
 from tests.support.fuzz.stomp_client import body_of
 
@@ -51,11 +51,11 @@ class Traced(OpenWire):
 
     def read(self) -> Any:
         heard = super().read()
-        SAID.append(f"{self.id} < {shown(heard)}")
+        TRACE.append(f"{self.id} < {shown(heard)}")
         return heard
 
     def ask(self, make: Any, **fields: Any) -> Any:
-        SAID.append(f"{self.id} > {make.__name__} {fields}")
+        TRACE.append(f"{self.id} > {make.__name__} {fields}")
         return super().ask(make, **fields)
 
 

@@ -196,7 +196,7 @@ class World(NamedTuple):
     """Running brokers, the master first, and the settings of the walks for them."""
 
     brokers: Sequence[BrokerProcess]
-    told: dict[str, Any]
+    settings: dict[str, Any]
     good: Endpoint
 
 
@@ -205,8 +205,8 @@ def broker_alone(directory: Path) -> Iterator[World]:
     broker = Walked(directory)
     try:
         broker.start().wait_role("master")
-        told = {"ports": {name: getattr(broker, name) for name in PORTS[:-1]}, "user": "eve", "password": "eve"}
-        yield World([broker], told, Endpoint("127.0.0.1", broker.stomp, "good", "good"))
+        settings = {"ports": {name: getattr(broker, name) for name in PORTS[:-1]}, "user": "eve", "password": "eve"}
+        yield World([broker], settings, Endpoint("127.0.0.1", broker.stomp, "good", "good"))
         assert broker.terminate() == 0, broker.log.read_text()[-4000:]
     finally:
         broker.stop()
@@ -224,8 +224,8 @@ def set_of_three(directory: Path) -> Iterator[World]:
         try:
             master = whole.start()
             follower, other = whole.others(master)
-            told = {"ports": {"replication": follower.bind}, "token": "secret", "broker": master.name}
-            yield World([master, follower, other], told, Endpoint("127.0.0.1", master.stomp))
+            settings = {"ports": {"replication": follower.bind}, "token": "secret", "broker": master.name}
+            yield World([master, follower, other], settings, Endpoint("127.0.0.1", master.stomp))
             problems = whole.problems()
             assert not problems, problems
         finally:
@@ -256,7 +256,7 @@ def run(
 
 def _warm_up(world: World, seed: int, ports: Sequence[str], seconds: float) -> None:
     """Let the broker create the objects that it creates only once: modules, tables, caches of names."""
-    _walked(world.told, f"{seed}/warm-up", ports, seconds)
+    _walked(world.settings, f"{seed}/warm-up", ports, seconds)
     broker = world.brokers[0]
     if isinstance(broker, Walked):
         broker.delete_all()
@@ -266,19 +266,19 @@ def _part(
     world: World, good: GoodClient, at_rest: tuple[int, int, int], seed: str, ports: Sequence[str], seconds: float
 ) -> Counter[str]:
     broker, done, begins = world.brokers[0], Counter[str](), len(good.waited)
-    said = _walked(world.told, seed, ports, seconds)
+    counts = _walked(world.settings, seed, ports, seconds)
     waited = [each * 1000 for each in sorted(good.waited[begins:])] or [float("inf")]
     epoch, counted, used = (now - before for now, before in zip(_figures(broker), at_rest, strict=True))
     is_near = abs(used - counted) <= max(BYTES_MAX, PART_MAX * used)
     for port in ports:
-        refused = sum(times for what, times in said[port].items() if what.startswith("refused"))
+        refused = sum(times for what, times in counts[port].items() if what.startswith("refused"))
         print(
-            f"{port:<11} {seed} {said[port]['actions']:6} actions {refused:5} refused; receipts: longest "
+            f"{port:<11} {seed} {counts[port]['actions']:6} actions {refused:5} refused; receipts: longest "
             f"{waited[-1]:.0f} ms, 95 % {waited[len(waited) * 95 // 100]:.0f} ms; memory: {counted / MIB:.1f} MiB "
             f"counted, {used / MIB:.1f} MiB used{'' if is_near else ' (differs)'}; epoch {at_rest[0] + epoch}",
             flush=True,
         )
-        done += Counter({f"{port}: {what}": times for what, times in said[port].items()})
+        done += Counter({f"{port}: {what}": times for what, times in counts[port].items()})
     good.check()
     assert epoch == 0, f"part {seed}: the epoch grew by {epoch}"
     for each in world.brokers:
@@ -288,11 +288,11 @@ def _part(
     return done
 
 
-def _walked(told: dict[str, Any], seed: str, ports: Sequence[str], seconds: float) -> dict[str, Counter[str]]:
+def _walked(settings: dict[str, Any], seed: str, ports: Sequence[str], seconds: float) -> dict[str, Counter[str]]:
     """Return the actions that each walk reports."""
     # In production clients run on other machines, so the broker and the well-behaved client have priority.
     command = ["nice", "-n", "19", sys.executable, "-m", "tests.support.fuzz.walks"]
-    environment, words = {**os.environ, "PYTHONPATH": str(ROOT)}, (seed, f"{seconds}", json.dumps(told))
+    environment, words = {**os.environ, "PYTHONPATH": str(ROOT)}, (seed, f"{seconds}", json.dumps(settings))
     walks = {
         port: subprocess.Popen([*command, port, *words], env=environment, cwd=ROOT, stdout=subprocess.PIPE)
         for port in ports

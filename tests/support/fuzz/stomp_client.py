@@ -8,7 +8,7 @@ import socket
 import struct
 from dataclasses import dataclass, field
 
-from tests.support.fuzz.books import SAID, Delivered, Known, Work
+from tests.support.fuzz.books import TRACE, Delivered, Known, Work
 
 #: Timeout for an answer that must come.
 SECONDS_MAX = 20.0
@@ -63,7 +63,7 @@ class Stomp:
     # ---- frames
 
     def write(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
-        SAID.append(f"{id(self) % 10_000:4} > {command} {headers} {body[:8]!r}")
+        TRACE.append(f"{id(self) % 10_000:4} > {command} {headers} {body[:8]!r}")
         lines = "".join(f"{self._escaped(key)}:{self._escaped(value)}\n" for key, value in headers.items())
         self._socket.sendall(f"{command}\n{lines}\n".encode() + body + b"\0")
 
@@ -110,7 +110,7 @@ class Stomp:
             body, self._buffer = self._buffer[:size], self._buffer[size + 1 :]
         else:
             body = self._until(b"\0")
-        SAID.append(f"{id(self) % 10_000:4} < {command} {headers} {body[:40]!r}")
+        TRACE.append(f"{id(self) % 10_000:4} < {command} {headers} {body[:40]!r}")
         return Frame(command, headers, body)
 
     def _until(self, mark: bytes) -> bytes:

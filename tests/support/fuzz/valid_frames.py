@@ -31,7 +31,7 @@ from tandemmq.bench.peers.ports import free_port
 from tandemmq.broker.security.users import User, with_password
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import BrokerProcess, wait_until
-from tests.support.fuzz.books import DLQ, DONE, SAID, Books, traceback_of
+from tests.support.fuzz.books import DLQ, DONE, TRACE, Books, traceback_of
 from tests.support.fuzz.openwire_actor import OpenWireActor
 from tests.support.fuzz.stomp_actor import QUEUES, StompActor
 from tests.support.fuzz.stomp_client import Refused, Stomp, body_of
@@ -45,7 +45,7 @@ LEAVE_EVERY = 4
 ADMIN_EVERY = 6
 KILL_EVERY = 12
 #: Number of trace lines in the report of a failure.
-SAID_MAX = 2000
+TRACE_MAX = 2000
 SETTLING_SECONDS = 20.0
 OPTIONS = (
     "--set", "store.journal_max_file_length=64kb", "--set", "store.checkpoint_interval=200ms",
@@ -72,7 +72,7 @@ class ValidFrames(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        SAID.clear()
+        TRACE.clear()
         self.directory = Path(tempfile.mkdtemp(prefix="tandemmq-frames-"))
         users = self.directory / "users"
         users.write_text(_hashed())
@@ -104,7 +104,7 @@ class ValidFrames(RuleBasedStateMachine):
         if client_id is not None:
             headers["client-id"] = client_id
         try:
-            SAID.append(f"a client of STOMP {version}, {user}, {client_id}")
+            TRACE.append(f"a client of STOMP {version}, {user}, {client_id}")
             self.actors.append(StompActor(Stomp(self.broker.stomp, version, **headers), self.books, client_id))
         except Refused:
             assert client_id is not None, "only a client id can be in use"
@@ -239,7 +239,7 @@ class ValidFrames(RuleBasedStateMachine):
         finally:
             if isinstance(failed, Exception):
                 # Printed at once: a failure may not be reproducible, and then hypothesis would not show it.
-                print("\n".join(["Last commands:", *SAID[-SAID_MAX:]]))
+                print("\n".join(["Last commands:", *TRACE[-TRACE_MAX:]]))
                 print("".join(traceback.format_exception(failed)), flush=True)
             self.broker.stop()
             shutil.rmtree(self.directory)

@@ -71,7 +71,7 @@ class PacketClient:
         self.is_over = False  # closed by the client
         self.is_hung_up = False
         self.owed: Counter[tuple[PacketType, int]] = Counter({(PacketType.CONNACK, 0): 1})
-        self.said: list[Packet | ServerPacket] = []
+        self.trace: list[Packet | ServerPacket] = []
         self._received = b""
         self._to_acknowledge: list[tuple[PacketType, int]] = []
         self._to_release: list[int] = []
@@ -90,8 +90,8 @@ class PacketClient:
         return self.version is Version.V5
 
     def _say(self, packet: Packet) -> None:
-        self.said.append(packet)
-        DONE[f"said: {type(packet).__name__}"] += 1
+        self.trace.append(packet)
+        DONE[f"sent: {type(packet).__name__}"] += 1
         try:
             self.socket.sendall(encode(packet, self.version))
         except OSError:
@@ -204,7 +204,7 @@ class PacketClient:
         self._received += received
         while (found := decode(self._received, self.version)) is not None:
             packet, self._received = found
-            self.said.append(packet)
+            self.trace.append(packet)
             DONE[f"heard: {packet.type.name}"] += 1
             self._hear(packet)
 
@@ -292,7 +292,7 @@ def run(seed: int, cases: int, first: int = 0) -> Counter[str]:
                     assert not (found := traceback_of(broker)), found
                 except BaseException as error:
                     for client in clients:
-                        error.add_note(f"{client.client_id!r}, {client.version.name}: {client.said[-60:]}")
+                        error.add_note(f"{client.client_id!r}, {client.version.name}: {client.trace[-60:]}")
                     error.add_note(f"seed {seed}, case {case}")
                     raise
                 finally:

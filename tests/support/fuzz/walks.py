@@ -67,7 +67,7 @@ class Rough(socket.socket):
     """A socket that damages some of the bytes it sends."""
 
     dice: random.Random
-    _said: Sequence[bytes] = (b"\0",)
+    _sent: Sequence[bytes] = (b"\0",)
     _held = b""
 
     @classmethod
@@ -82,8 +82,8 @@ class Rough(socket.socket):
 
     def say(self, data: bytes) -> None:
         """Send these bytes, damaged or not, in one or two pieces."""
-        DONE["said"] += 1
-        self._said = (*self._said[-20:], data or b"\0")
+        DONE["sent"] += 1
+        self._sent = (*self._sent[-20:], data or b"\0")
         held, self._held = self._held, b""
         data = (self._harmed(data) if self.dice.random() < HARMED else data) + held
         at = self.dice.randrange(len(data)) if data and self.dice.random() < 0.1 else len(data)
@@ -94,11 +94,11 @@ class Rough(socket.socket):
         DONE[how := self.dice.choice(("damaged", "damaged", "cut", "repeated", "swapped"))] += 1
         match how:
             case "damaged":
-                return bytes(mutated(self.dice, data, self._said, lambda dice: dice.choice(EDGES)))
+                return bytes(mutated(self.dice, data, self._sent, lambda dice: dice.choice(EDGES)))
             case "cut":
                 return data[: self.dice.randrange(len(data) + 1)]
             case "repeated":
-                return self.dice.choice(self._said) + data
+                return self.dice.choice(self._sent) + data
         self._held = data
         return b""
 
@@ -187,8 +187,8 @@ def stomp(target: Target, dice: random.Random, rough: Rough) -> Step:
     user, password = target.login(dice)
     client_id = dice.choice((None, None, f"c{dice.randrange(8)}"))
     beats = dice.choice((None, None, None, None, "0,0", "100,100", "1,1", "9999999,0", "x,y"))
-    said = {"login": user, "passcode": password, "client-id": client_id, "heart-beat": beats}
-    headers = {name: value for name, value in said.items() if value is not None}
+    login = {"login": user, "passcode": password, "client-id": client_id, "heart-beat": beats}
+    headers = {name: value for name, value in login.items() if value is not None}
     client = Stomp(rough, dice.choice(("1.0", "1.1", "1.2")), **headers)
     return partial(_act, StompActor(client, NoBooks(), client_id), dice)
 
@@ -236,7 +236,7 @@ class MqttClient(PacketClient):
 
     def step(self) -> None:
         self.act()
-        self.said.clear()
+        self.trace.clear()
         self.read(0.01)
         if self.is_hung_up:
             raise ConnectionError("the broker closed the connection")
@@ -255,7 +255,7 @@ BINARY: Final[Mapping[str, Walk]] = {"mqtt": mqtt, "amqp": amqp}
 
 
 def websocket(target: Target, dice: random.Random, rough: Rough) -> Step:
-    assert isinstance(rough, WebSocketed), "it is opened as one"
+    assert isinstance(rough, WebSocketed), "these walks open a WebSocketed"
     protocol = dice.choice(("v12.stomp", "v11.stomp", "mqtt", "amqp"))
     rough.shake(protocol)
     return BINARY.get(protocol, stomp)(target, dice, rough)
@@ -280,8 +280,8 @@ def _operations(port: int) -> list[Operation]:
     found: list[Operation] = [("GET", f"/{page}", [], []) for page in ("status", "metrics", "health", "", "nowhere")]
     with socket.create_connection(("127.0.0.1", port), 20) as peer:
         peer.sendall(b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        said = b"".join(iter(lambda: peer.recv(1 << 16), b""))
-    for path, methods in json.loads(said.partition(b"\r\n\r\n")[2])["paths"].items():
+        answer = b"".join(iter(lambda: peer.recv(1 << 16), b""))
+    for path, methods in json.loads(answer.partition(b"\r\n\r\n")[2])["paths"].items():
         for method, operation in methods.items():
             query = [each["name"] for each in operation["parameters"] if each["in"] == "query"]
             content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
@@ -306,10 +306,10 @@ def admin(target: Target, dice: random.Random, rough: Rough) -> Step:
         method, path, query, keys = dice.choice(_operations(target.ports["admin"]))
         path = path.replace("{kind}", dice.choice(("queue", "topic")))
         path = re.sub(r"\{\w+\}", lambda found: dice.choice(NAMES), path)
-        said = "&".join(f"{key}={quote(str(value))}" for key, value in chosen(query, 0.3).items())
+        parameters = "&".join(f"{key}={quote(str(value))}" for key, value in chosen(query, 0.3).items())
         body = json.dumps(chosen(keys, 0.5)) if method != "GET" else ""
         rough.say(
-            f"{method} {path}{'?' if said else ''}{said} HTTP/1.1\r\nHost: localhost\r\n{who}"
+            f"{method} {path}{'?' if parameters else ''}{parameters} HTTP/1.1\r\nHost: localhost\r\n{who}"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
         )
         heard = _pass_over(rough, 0.05 if dice.random() < 0.8 else 0)
@@ -335,7 +335,7 @@ def replication(target: Target, dice: random.Random, rough: Rough) -> Step:
 
     def step() -> None:
         number, epoch, file = dice.randrange(1 << 10), dice.choice((0, 1)), dice.choice((0, 1, 2, 1 << 31))
-        said: list[replicated.Message] = [
+        messages: list[replicated.Message] = [
             hello, replicated.Proof("0" * 64), replicated.Refused("no"), replicated.Challenge("1" * 64),
             replicated.PreVote(number, "5" * 32, epoch, BEFORE_ALL, 1), replicated.NotLeading(epoch),
             replicated.Follow(number, epoch, None, (), (1, file)), replicated.Status(), replicated.Status(),
@@ -346,7 +346,7 @@ def replication(target: Target, dice: random.Random, rough: Rough) -> Step:
             replicated.Resign(epoch, None), replicated.Fetch(number, "5" * 32, (), file, 0),
             replicated.Piece(number, file, 0, 0, 100, b"x" * 100), replicated.StatusAnswer({"role": "master"}),
         ]  # fmt: skip
-        rough.say(encode_message(dice.choice(said)))
+        rough.say(encode_message(dice.choice(messages)))
         DONE["refused: REFUSED"] += b'"reason"' in _pass_over(rough, 0.01)
 
     return step
@@ -393,7 +393,7 @@ def walk(name: str, target: Target, dice: random.Random, until: float) -> None:
             is_refusal = type(error).__name__ == "Refused" or str(error).startswith("refused")
             DONE[f"{'refused' if is_refusal else 'ended'}: {type(error).__name__} {str(error)[:40]!r}"] += 1
             rough.close()
-        books.SAID.clear()
+        books.TRACE.clear()
         if len(silent) > SILENT_MAX:
             silent.pop(0).close()
 

@@ -4,8 +4,9 @@ A line of the program's standard output is a JSON object:
 
     {"sent": 7}                      before the first attempt
     {"confirmed": 7}                 the client reports that the broker has the message
-    {"received": 7, "id": "..."}     before the acknowledgement; where the protocol has ids, that of the message, and
-                                     when the broker took it: what is sent again has its id, and another time
+    {"received": 7, "id": "..."}     before the acknowledgement; id: that of the message and the time at which the
+                                     broker took it, if the protocol has them. A message that is sent again has the
+                                     same id and another time
     {"done": true}                   its input has ended, and nothing waits for a confirmation
     {"note": "..."}                  an error that the client reports
 """

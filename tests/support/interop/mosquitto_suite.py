@@ -94,14 +94,14 @@ class Brokers:
         self, filename: str, cmd: Any = None, port: int = 0, use_conf: bool = False, expect_fail: bool = False,
         nolog: bool = False,
     ) -> Broker:  # fmt: skip
-        said = Path(filename.replace(".py", ".conf")).read_text().splitlines() if use_conf else []
-        told = {line.strip() for line in said if line.strip() and not line.startswith("#")}
-        unknown = [line for line in told if line not in INDIFFERENT and line.split()[0] not in INDIFFERENT]
+        lines = Path(filename.replace(".py", ".conf")).read_text().splitlines() if use_conf else []
+        options = {line.strip() for line in lines if line.strip() and not line.startswith("#")}
+        unknown = [line for line in options if line not in INDIFFERENT and line.split()[0] not in INDIFFERENT]
         if unknown or cmd is not None or expect_fail:
             print("unsuitable:", unknown, cmd)
             sys.stdout.flush()
             os._exit(UNSUITABLE)
-        kept = next((line.split()[1] for line in told if line.startswith("persistence_file")), None)
+        kept = next((line.split()[1] for line in options if line.startswith("persistence_file")), None)
         self._number += 1
         made = Broker(port or 1888, str(self._directory / (kept or str(self._number))))
         self.made.append(made)
@@ -202,9 +202,9 @@ def _means(received: bytes, expected: bytes) -> bool:
             return True
     if start is None or len(body) <= start:
         return False
-    told = without(properties_of(body[start:]), REASON_STRING)
+    others = without(properties_of(body[start:]), REASON_STRING)
     rest = body[start + 1 + body[start] :]
-    return not told and body[:start] + rest in (wanted, wanted[:start] + wanted[start + 1 :])
+    return not others and body[:start] + rest in (wanted, wanted[:start] + wanted[start + 1 :])
 
 
 #: Packets that came before they were expected: there is no order between messages and answers for a client.

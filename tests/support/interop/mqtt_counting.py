@@ -43,7 +43,7 @@ class Reader:
         self._client.loop_start()
         assert self._is_subscribed.wait(WAIT_SECONDS), "it is subscribed"
 
-    def _on_message(self, client: object, told: object, message: paho.MQTTMessage) -> None:
+    def _on_message(self, client: object, userdata: object, message: paho.MQTTMessage) -> None:
         self.messages.append(message)
         self.topics.add(message.topic)
         self.came[message.payload.decode()] += 1

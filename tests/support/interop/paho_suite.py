@@ -43,8 +43,8 @@ def main(directory: str, name: str, port: str) -> None:
     verdicts = Verdicts()
     unittest.defaultTestLoader.loadTestsFromTestCase(module.Test).run(verdicts)
     # If the setup failed, there is no test with its result.
-    told = verdicts.verdicts or {"setUpClass": str(verdicts.errors)}
-    print(json.dumps(told), flush=True)
+    results = verdicts.verdicts or {"setUpClass": str(verdicts.errors)}
+    print(json.dumps(results), flush=True)
 
 
 if __name__ == "__main__":

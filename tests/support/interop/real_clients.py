@@ -206,7 +206,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         java("qpid-jms-shared", "2.7.0", "qpid-jms", "QpidJmsShared", scheme="amqp", settings="-Dqpid=2.7.0"),
         java(
             "qpid-jms-transacted", "2.7.0", "qpid-jms", "QpidJmsTransacted", scheme="amqp", settings="-Dqpid=2.7.0",
-            is_once=False,  # a commit whose answer is lost may hold; tried again, it doubles a message
+            is_once=False,  # a commit whose answer is lost may have succeeded; repeated, it stores the message twice
         ),
         java("qpid-spring", "6.2.19", "qpid-spring", "QpidSpring", scheme="amqp"),
         java("spring-3.5", "3.5.7", "spring", "Spring", settings="-Dboot=3.5.7"),
@@ -277,8 +277,8 @@ class Program:
         try:
             wait_until(is_so, what, SECONDS_MAX)
         except AssertionError as error:
-            said = [*self.books.notes[-5:], self._errors.read_text()[-2000:]]
-            raise AssertionError("\n".join([str(error), line_of(self.books), *said])) from None
+            notes = [*self.books.notes[-5:], self._errors.read_text()[-2000:]]
+            raise AssertionError("\n".join([str(error), line_of(self.books), *notes])) from None
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -362,19 +362,19 @@ def main(arguments: Sequence[str]) -> int:
     is_good = True
     print(f"{'client':16} {'version':18} {'kills':>5} {' '.join(f'{name:>9}' for name in COLUMNS)}")
     for client in chosen:
-        said = f"{client.name:16} {client.version:18}"
+        name = f"{client.name:16} {client.version:18}"
         try:
             build = built(client)
             if options.build:
-                print(said, "is built", flush=True)
+                print(name, "is built", flush=True)
                 continue
             with tempfile.TemporaryDirectory(prefix="tandemmq-client-") as directory:
                 books = play(client, build, Path(directory), options.kills)
             problems = books.problems(is_once=client.is_once)
-            print(said, f"{options.kills:>5}", line_of(books), *problems, flush=True)
+            print(name, f"{options.kills:>5}", line_of(books), *problems, flush=True)
         except (AssertionError, PeerMissing) as error:
             problems = [str(error)]
-            print(said, f"FAILED: {error}", flush=True)
+            print(name, f"FAILED: {error}", flush=True)
         is_good = is_good and not problems
     return 0 if is_good else 1
 

@@ -105,12 +105,12 @@ def differs(what: str, found: Any, wanted: Any) -> Iterator[str]:
         yield f"{what}: got {found}, expected {wanted}"
 
 
-def outside(what: str, low: datetime | None, high: datetime | None, told: When) -> Iterator[str]:
+def outside(what: str, low: datetime | None, high: datetime | None, times: When) -> Iterator[str]:
     """Yield a line for each action whose time, between ``low`` and ``high``, is not possible by the client's times."""
     if low is None:
         yield f"{what}: no time is known"
-    elif ms(low) > told[1] + ROUNDED_MS or (high is not None and ms(high) < told[0] - ROUNDED_MS):
-        yield f"{what}: got {ms(low)} to {high and ms(high)}, the client says {told}"
+    elif ms(low) > times[1] + ROUNDED_MS or (high is not None and ms(high) < times[0] - ROUNDED_MS):
+        yield f"{what}: got {ms(low)} to {high and ms(high)}, the client says {times}"
 
 
 def ms(time: datetime) -> int:
@@ -140,8 +140,8 @@ def _content(case: Case, row: Row) -> Iterator[str]:
     if line is None:
         yield f"{where} is no persistent message of a client"
         return
-    said = dict(row["properties"] or ())
-    cause = said.pop("dlqDeliveryFailureCause", None)
+    properties = dict(row["properties"] or ())
+    cause = properties.pop("dlqDeliveryFailureCause", None)
     kind = {"message": "none"}.get(line["kind"], line["kind"])
     yield from differs(f"kind of {where}", row["body_kind"], kind)
     yield from differs(f"body of {where}", row["body"], line["body"].encode() or None)
@@ -149,7 +149,7 @@ def _content(case: Case, row: Row) -> Iterator[str]:
     yield from differs(f"priority of {where}", row["priority"], line["priority"])
     yield from differs(f"persistent of {where}", row["persistent"], True)
     wanted = line["properties"]
-    yield from differs(f"properties of {where}", {name: said.get(name) for name in wanted}, wanted)
+    yield from differs(f"properties of {where}", {name: properties.get(name) for name in wanted}, wanted)
     if place(row) == place_of(line):
         yield from differs(f"cause of {where}", cause, None)
         expires = None if row["expires"] is None else ms(row["expires"])

@@ -123,8 +123,8 @@ def _dlq(case: Case) -> Iterator[str]:
     wanted = {which: (life.origin, life.cause or NO_CAUSE, life.state == LIVE) for which, life in letters.items()}
     found = {which: (row["original_destination"], row["cause"], row["is_there"]) for which, row in rows.items()}
     if not case.is_whole:  # the files of messages taken since may be deleted
-        found = {which: told for which, told in found.items() if told[2]}
-        wanted = {which: told for which, told in wanted.items() if told[2]}
+        found = {which: letter for which, letter in found.items() if letter[2]}
+        wanted = {which: letter for which, letter in wanted.items() if letter[2]}
     yield from differs("letter", found, wanted)
     for which, life in letters.items():
         if which in found and (died := rows[which]["died"]) is not None:

@@ -126,8 +126,8 @@ def _contents(case: Case, time: datetime, wanted: dict[Owner, list[str]], *, is_
     yield from differs("totals of", {owner_of(row): row["messages"] for row in totals}, counts)
     if is_end:
         doubted = {(life.owner, life.key): True for life in case.truth.lives if life.is_doubted}
-        told = {(owner_of(row), row["key"]): True for row in rows if row["is_in_doubt"]}
-        yield from differs("in doubt", told, doubted)
+        marked = {(owner_of(row), row["key"]): True for row in rows if row["is_in_doubt"]}
+        yield from differs("in doubt", marked, doubted)
 
 
 def replay(case: Case) -> Iterator[str]:

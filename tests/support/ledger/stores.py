@@ -42,8 +42,8 @@ def live(protocol: str, seed: int, steps: int, book: Path, ports: Ports, pause: 
     ) as client:  # fmt: skip
         try:
             assert client.stdout is not None
-            told = client.stdout.readline()
-            again = " ".join(map(str, pause())) if told == "drained\n" else ""
+            printed = client.stdout.readline()
+            again = " ".join(map(str, pause())) if printed == "drained\n" else ""
             _, problem = client.communicate(again + "\n", timeout=STORY_SECONDS_MAX)
         finally:
             client.kill()

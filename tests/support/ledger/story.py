@@ -236,8 +236,8 @@ class Story:
         owner = source, None if subscription is None else str(subscription)
         received = self._client.receive(source, count, selector, subscription, transaction) if count else []
         for each in received:
-            told = {"key": each.key, "id": each.id, "properties": each.properties}
-            self._book.write("received", **_from(owner), **told)
+            fields = {"key": each.key, "id": each.id, "properties": each.properties}
+            self._book.write("received", **_from(owner), **fields)
         return received
 
     def _acknowledge_all(

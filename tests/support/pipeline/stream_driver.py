@@ -35,11 +35,11 @@ def main(act: str, store: str, lake: str) -> None:
 
     found = spark.read.parquet(f"{lake}/messages")
     read = spark.read.format("tandemmq").schema(COLUMNS).options(**options).load(store)
-    told = {
+    contents = {
         name: sorted((row["message_id"], row["text"]) for row in frame.filter("command = 'ADD_MESSAGE'").collect())
         for name, frame in (("lake", found), ("store", read))
     }
-    print(json.dumps(told))
+    print(json.dumps(contents))
 
 
 if __name__ == "__main__":

@@ -61,8 +61,8 @@ class SourceJournal:
 
     def _header(self, reason: str, ends: dict[int, int], *following: int) -> bytes:
         here = (*self.files.list(), *following)
-        said = self.set if self.is_of_set else None
-        return encode_header(Header(self.epoch, "m", reason, ends, here, length=LENGTH, set=said))
+        set_header = self.set if self.is_of_set else None
+        return encode_header(Header(self.epoch, "m", reason, ends, here, length=LENGTH, set=set_header))
 
     @property
     def place(self) -> tuple[int, int]:

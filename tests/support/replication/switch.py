@@ -149,15 +149,15 @@ class Switch:
         """Connect only the members of the same group."""
         together = {(one, other) for group in groups for one in group for other in group}
         self.cut = {(one, other) for one in self.networks for other in self.networks if one != other} - together
-        self._end_what_lost()
+        self._end_links_that_lost()
 
     def heal(self) -> None:
         """Restore all connections. Links that lost a message end, as by TCP keepalive."""
         self.cut = set()
         self.slow.clear()
-        self._end_what_lost()
+        self._end_links_that_lost()
 
-    def _end_what_lost(self) -> None:
+    def _end_links_that_lost(self) -> None:
         for network in list(self.networks.values()):
             for link in list(network.links):
                 if link.has_lost:

@@ -95,15 +95,15 @@ class Proxy:
                 continue
             with self._guard:
                 self._pairs.add((client, server))
-            for source, target, told in ((client, server, self._asked), (server, client, lambda: None)):
-                threading.Thread(target=self._forward, args=(source, target, told), daemon=True).start()
+            for source, target, on_data in ((client, server, self._asked), (server, client, lambda: None)):
+                threading.Thread(target=self._forward, args=(source, target, on_data), daemon=True).start()
 
-    def _forward(self, source: socket.socket, target: socket.socket, told: Callable[[], object]) -> None:
+    def _forward(self, source: socket.socket, target: socket.socket, on_data: Callable[[], object]) -> None:
         with contextlib.suppress(OSError):
             while chunk := source.recv(_CHUNK):
                 self._is_heard.wait()
                 if self._way is not Way.SWALLOWING:
-                    told()
+                    on_data()
                     target.sendall(chunk)
         for end in (source, target):
             with contextlib.suppress(OSError):

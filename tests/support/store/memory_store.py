@@ -292,8 +292,8 @@ class MemoryStore:
 
     def _describe(self, subscription: AddSubscription) -> None:
         command = decode(subscription.payload)
-        assert isinstance(command, Subscription), "a new subscription says what it is"
-        assert command.info is not None, "a new subscription says what it is"
+        assert isinstance(command, Subscription), "the record of a new subscription is a Subscription"
+        assert command.info is not None, "the record of a new subscription has a description"
         owner = self._owners[subscription.owner]
         terms = terms_of(command.destination, command.info, user_in(subscription.payload))
         owner.selector, owner.no_local, owner.pattern, owner.user = terms

@@ -46,7 +46,7 @@ def test_without_spark_the_extra_is_named(store: Path, tmp_path: Path, monkeypat
     [
         ("auto", 50 << 20, None, (), "local", "50.0 MiB are read, no more than 512.0 MiB"),
         ("auto", 600 << 20, None, (), "spark", "600.0 MiB are read, more than 512.0 MiB"),
-        ("auto", None, None, (), "spark", "how much is to be read is not known"),
+        ("auto", None, None, (), "spark", "the size of the data is unknown"),
         ("auto", 1, "--master is Spark's", (), "spark", "--master is Spark's"),
         ("auto", 1, None, ("duckdb",), "spark", "DuckDB is not installed (the extra local)"),
         ("auto", 600 << 20, None, ("pyspark",), "local", "Spark is not installed (the extra spark)"),
@@ -97,7 +97,7 @@ def test_the_answer_says_which_engine_gave_it(store: Path, tmp_path: Path, monke
         ("store --out other", 1, "contains a journal"),
         ("store --out file/below", 1, "is no directory"),
         ("store --out sealed/below", 1, "no permission to write"),
-        ("store --out s3a://bucket/out", 2, "results are written to a directory"),
+        ("store --out s3a://bucket/out", 2, "results can be written only to a directory"),
         ("other --out out --closed", 2, "--closed"),
         ("store --out out --conf spark.x", 2, "KEY=VALUE"),
     ],

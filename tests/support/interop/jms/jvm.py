@@ -74,8 +74,8 @@ class Jvm:
     def connect(self, url: str, **options: Any) -> JmsConnection:
         """Return a connection. Options: user, password, clientId, start=False, xa=True."""
         name = self.name("connection")
-        told = self.call("connect", url=url, **{"as": name}, **options)
-        return JmsConnection(self, name, told)
+        facts = self.call("connect", url=url, **{"as": name}, **options)
+        return JmsConnection(self, name, facts)
 
     def name(self, kind: str) -> str:
         return f"{kind}-{next(self._numbers)}"
@@ -158,11 +158,11 @@ class _Thing:
 
 
 class JmsConnection(_Thing):
-    def __init__(self, jvm: Jvm, name: str, told: Json) -> None:
+    def __init__(self, jvm: Jvm, name: str, facts: Json) -> None:
         super().__init__(jvm, name)
-        self.connection_id: str = told["connectionId"]
-        self.client_id: str = told["clientId"]
-        self.broker_name: str = told["broker"]
+        self.connection_id: str = facts["connectionId"]
+        self.client_id: str = facts["clientId"]
+        self.broker_name: str = facts["broker"]
 
     def session(self, mode: str = "AUTO") -> JmsSession:
         """Return a session. ``mode``: AUTO, CLIENT, DUPS_OK, INDIVIDUAL, TRANSACTED or XA."""
@@ -265,8 +265,8 @@ class Producer(_Thing):
 
     def _request(self, bodies: Sequence[Any], options: Mapping[str, Any]) -> Json:
         kind = options.get("kind", "text")
-        told = [base64.b64encode(body).decode() if isinstance(body, bytes) else body for body in bodies]
-        return {"session": self._session, "bodies": told, **options, "kind": kind}
+        encoded = [base64.b64encode(body).decode() if isinstance(body, bytes) else body for body in bodies]
+        return {"session": self._session, "bodies": encoded, **options, "kind": kind}
 
 
 class Consumer(_Thing):

@@ -52,13 +52,13 @@ class Load:
 class Books:
     """The records of the clients, and the broken promises."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self.sent: list[str] = told["sent"]
-        self.doubtful: list[list[str]] = told["doubtful"]
-        self.received: list[list[str]] = told["received"]
-        self.taken: set[str] = set(told["taken"])
-        self.undecided: set[str] = set(told["undecided"])
-        self.thrown: list[str] = told["problems"]
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.sent: list[str] = facts["sent"]
+        self.doubtful: list[list[str]] = facts["doubtful"]
+        self.received: list[list[str]] = facts["received"]
+        self.taken: set[str] = set(facts["taken"])
+        self.undecided: set[str] = set(facts["undecided"])
+        self.thrown: list[str] = facts["problems"]
 
     def problems(self) -> list[str]:
         came = Counter(body for body, _, _ in self.received)

@@ -20,10 +20,10 @@ class StompSide:
     def send(self, destination: str, body: bytes | str = b"", **headers: str) -> None:
         """Send a message; on return it is stored. Underscores in header names become hyphens."""
         encoded = body if isinstance(body, bytes) else body.encode()
-        told = {name.replace("_", "-"): value for name, value in headers.items()}
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
         if isinstance(body, bytes):
-            told["content-length"] = str(len(body))
-        self._wire.send("SEND", {"destination": destination, "receipt": "sent", **told}, encoded)
+            fields["content-length"] = str(len(body))
+        self._wire.send("SEND", {"destination": destination, "receipt": "sent", **fields}, encoded)
         assert self.read().command == "RECEIPT"
 
     def subscribe(self, destination: str, **headers: str) -> None:

@@ -139,7 +139,7 @@ def test_findings_tell_the_latency_with_its_error_and_the_backlog() -> None:
         "done: p99 7 ms ±0 ms, nothing is left.",
         "quiet: no latency is known, backlog 3 at the end.",
     )
-    assert findings(Table("", columns, []), {}) == ("No message was stored in what was read.",)
+    assert findings(Table("", columns, []), {}) == ("No message was stored in the files read.",)
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_a_dry_run_says_all_and_opens_no_socket(spark: SparkSession, mixed: Path
         "4 messages, 11 B of bodies, would be sent; nothing was.",
         "At 2 a second that takes 2 seconds.",
     ]
-    assert [(row["destination"], row["messages"]) for row in figures["tables"]["What would be sent"]] == [
+    assert [(row["destination"], row["messages"]) for row in figures["tables"]["Messages that would be sent"]] == [
         ("orders", 3),
         ("news", 1),
     ]

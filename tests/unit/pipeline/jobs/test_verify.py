@@ -84,7 +84,7 @@ def test_files_that_differ_from_their_manifests_are_reported(spark: SparkSession
     Archive(JournalFiles(str(store)), str(archive)).remove([1, 2, 3, 4])
     sound = verify.run(spark, Sources((str(store),)), str(tmp_path / "before"))
     assert sound.is_clean
-    assert "4 archived files are what was handed over." in sound.findings
+    assert "4 archived files match their manifests." in sound.findings
 
     manifest = decode_manifest((archive / f"db-2.log{SUFFIX}").read_bytes())
     assert manifest is not None
@@ -94,7 +94,7 @@ def test_files_that_differ_from_their_manifests_are_reported(spark: SparkSession
         grown.write(b"more")
     found = verify.run(spark, Sources((str(store),)), str(tmp_path / "after"))
     assert not found.is_clean
-    assert "2 archived files are not what was handed over." in found.findings
+    assert "2 archived files differ from their manifests." in found.findings
     rows = spark.read.parquet(found.written["manifests"]).collect()
     assert {(Path(row.path).name, row.status, row.is_damage) for row in rows} == {
         ("db-1.log", "changed", True),

@@ -56,7 +56,7 @@ def test_a_job_says_the_same_by_both_engines(
 ) -> None:
     run: Callable[..., Summary] = import_module(JOBS[job]).run
     options = OPTIONS.get(job, {})
-    if job == "archive":  # it refuses files that are not what was handed over
+    if job == "archive":  # it refuses files that differ from their manifests
         stores = tuple(each for each in stores if not each.endswith("/handed"))
     by_spark = run(spark, Sources(stores), str(tmp_path / "spark"), **options)
     with LocalSession(tmp_path / "local") as session:

@@ -210,7 +210,7 @@ def test_a_subscription_on_other_terms_is_not_mixed_up(source: Path, tmp_path: P
     with tempfile.TemporaryDirectory() as scratch, OfflineEpoch(str(target), scratch, name="x") as epoch:
         epoch.write([encode_subscription(T._replace(name=topic), "c", "red", f"colour = '{colour}'")])
 
-    with pytest.raises(NotTransferable, match="c:red: the target has a subscription of that name on other terms"):
+    with pytest.raises(NotTransferable, match="c:red: the target has a subscription of that name with other terms"):
         copy(source, target)
 
     assert {sum_.count for sum_ in proof_of(target).values()} == {0}

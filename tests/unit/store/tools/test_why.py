@@ -213,7 +213,7 @@ def test_the_tail_and_removable_files_are_distinguished(directory: str) -> None:
         churn(term)
     term.add_durably(2, EU)
     why = why_online(term)
-    assert why.files[-1].action == "it is written to; 2 messages of queue://ORDERS.EU, oldest 9 days"
+    assert why.files[-1].action == "the master writes to it; 2 messages of queue://ORDERS.EU, oldest 9 days"
     assert [known.state for known in why.files][-1] == "tail"
     assert why.reclaimable == [known.file for known in why.files if known.state == "reclaimable"]
     assert why.reclaimable
