@@ -1,22 +1,22 @@
-# TandemMQ, master or standby alike: which one it is the lock in /var/lib/tandemmq decides.
+# TandemMQ. The same image is master or standby: the lock in /var/lib/tandemmq decides.
 #
 #   docker build -t tandemmq .
 #   docker build -t tandemmq --build-arg BASE=debian:bookworm-slim .
 #   docker build -t tandemmq --build-arg COMPILE=0 .    plain Python: a message costs twice the CPU
 #
-# Clients come from outside the container, so they are refused until users are set up, or everybody is welcome:
+# Clients connect from outside the container, so they are refused until you set up users or allow anonymous clients:
 # docker run -e TANDEMMQ_SECURITY__ALLOW_ANONYMOUS=true -p 127.0.0.1:61616:61616 tandemmq
 #
-# The jobs on journals have an image of their own, with Spark and a Java:
+# The jobs on journals have their own image, with Spark and Java:
 #
 #   docker build -t tandemmq-pipeline --target tandemmq-pipeline .
 #   docker run --rm -v /data/orders:/var/lib/tandemmq:ro -v /tmp/out:/lake tandemmq-pipeline \
 #       pipeline composition /var/lib/tandemmq --out /lake
 #
-# BASE may be any Debian or Ubuntu with Python 3.11 or newer, or without a Python: it is fetched then.
-# Wheels of the dependencies in wheels/ (and hatchling's) make the build independent of the network, if a wheel of
-# TandemMQ is there, too, which is installed instead of the source, or with COMPILE=0.
-# Docker's builder before BuildKit builds every stage up to the one that is asked for: with it, --target tandemmq.
+# BASE can be any Debian or Ubuntu with Python 3.11 or newer. If it has no Python, the build installs the package.
+# If wheels/ has wheels of the dependencies and of hatchling, the build needs no network, provided that wheels/ also has
+# a wheel of TandemMQ (which is installed instead of the source) or COMPILE=0 is set.
+# Docker's builder before BuildKit builds all stages up to the target, so use --target tandemmq with it.
 ARG BASE=python:3.11-slim
 
 FROM ${BASE} AS python
@@ -31,9 +31,9 @@ RUN groupadd --gid 61613 tandemmq \
 FROM python AS source
 COPY . /source
 WORKDIR /source
-# What is installed: wheels/tandemmq-*.whl, or this directory.
+# The package to install: wheels/tandemmq-*.whl, or this directory.
 RUN echo "$(ls -d wheels/tandemmq-*.whl 2>/dev/null || echo .)" >/tandemmq-source
-# What is run has no pip and no setuptools in it, which are 25 MB.
+# The final image has no pip and no setuptools, which saves 25 MB.
 RUN python3 -m venv /opt/pip && python3 -m venv --without-pip /opt/tandemmq
 
 # -- the broker --------------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ USER tandemmq
 WORKDIR /var/lib/tandemmq
 VOLUME /var/lib/tandemmq
 EXPOSE 61613 61616 8161
-# Well as master and as standby; a broker between the two for long is not.
+# Healthy as master and as standby, but not if a change between the two takes long.
 HEALTHCHECK --interval=5s --timeout=5s --start-period=30s --retries=3 \
     CMD ["python3", "-c", "import urllib.request as u; u.build_opener(u.ProxyHandler({})).open('http://127.0.0.1:8161/health', timeout=4)"]
 STOPSIGNAL SIGTERM
@@ -74,13 +74,13 @@ RUN if [ -d wheels ]; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/source/wheels; 
  && TANDEMMQ_COMPILE=0 /opt/pip/bin/pip --python /opt/tandemmq/bin/python3 install --no-cache-dir --disable-pip-version-check "$(cat /tandemmq-source)[spark]"
 
 FROM python AS tandemmq-pipeline
-# The release's own Java: 17 or 21, and Spark runs on both.
+# Java of the Debian or Ubuntu release: 17 or 21. Spark runs on both.
 RUN command -v java \
  || (apt-get update \
   && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends default-jre-headless \
   && rm -rf /var/lib/apt/lists/*)
 COPY --from=pipeline-build /opt/tandemmq /opt/tandemmq
-# A new volume for results takes its owner from here.
+# A new volume for results gets the owner of this directory.
 RUN install -d -o tandemmq -g tandemmq -m 0750 /lake
 ENV PATH=/opt/tandemmq/bin:$PATH PYTHONUNBUFFERED=1
 USER tandemmq
@@ -90,6 +90,6 @@ STOPSIGNAL SIGTERM
 ENTRYPOINT ["tandemmq"]
 CMD ["pipeline", "--help"]
 
-# -- what is built when nothing else is asked for ----------------------------------------------------------------------
+# -- the default target ------------------------------------------------------------------------------------------------
 
 FROM tandemmq

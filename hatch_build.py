@@ -1,16 +1,15 @@
-"""The hook that compiles the hot path (mypyc) into a wheel, or beside its sources for an editable install.
+"""Build hook that compiles the hot path with mypyc, into a wheel, or beside its sources for an editable install.
 
 ``TANDEMMQ_COMPILE``
     ``0``  the wheel is plain Python.
     ``1``  the wheel is compiled, or the build fails.
     unset  the wheel is compiled if that is possible here; an editable install is plain Python. A wheel of plain Python
-           has a file that says why (``REASON``): tandemmq.compiled reads it.
+           has a file with the reason (``REASON``), which tandemmq.compiled reads.
 
-To compile takes a C compiler and Python's headers. The modules stand in pyproject.toml; they become one library, so
-that a call from one to the other is a call in C. Each is a unit of the C compiler, and there are as many compilers as
-cores. Beside them are modules in C (``native``), which Python does without.
-``TANDEMMQ_COMPILE_CACHE`` names a directory that keeps what was compiled, by the sources, the Python and the compiler
-it was made from.
+Compiling requires a C compiler and Python's headers. pyproject.toml lists the modules. They become one library, so a
+call between two modules is a call in C. Each module is compiled separately, with as many compilers as there are cores.
+The modules in C (``native``) are optional: without them, Python code does the same.
+``TANDEMMQ_COMPILE_CACHE`` names a directory that keeps the libraries, by their sources, Python version and compiler.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 WISH = "TANDEMMQ_COMPILE"
 CACHE = "TANDEMMQ_COMPILE_CACHE"
 COMPILER = ("mypy[mypyc]==2.4.1", "setuptools>=68")
-#: The library with the code of all modules; beside each module is a small one that hands over to it.
+#: The library with the code of all modules. Each module also has a small library, which calls this one.
 GROUP = "tandemmq.compiled"
-#: setuptools reads that variable, too, where another machine's libraries are made (.ci/wheels.py).
+#: setuptools reads the same variable, which .ci/wheels.py sets to build for another machine.
 SUFFIX = os.environ.get("SETUPTOOLS_EXT_SUFFIX") or sysconfig.get_config_var("EXT_SUFFIX")
-#: In a wheel of plain Python: one line.
+#: File in a wheel of plain Python: one line with the reason.
 REASON = "tandemmq/plain.txt"
-# What third parties' types are must not depend on what is installed beside the compiler.
+# The types of other libraries must not depend on which of them are installed with the compiler.
 SETTINGS = """\
 [mypy]
 strict = True
@@ -62,7 +61,7 @@ THIRD_PARTIES = (
 
 
 class CompileHook(BuildHookInterface[Any]):
-    """All modules are compiled, or none."""
+    """Compiles all modules, or none."""
 
     PLUGIN_NAME = "custom"
 
@@ -73,7 +72,7 @@ class CompileHook(BuildHookInterface[Any]):
         if self.target_name != "wheel":
             return
         is_editable = version == "editable"
-        # It goes when the build ends: the wheel is written after this has returned.
+        # Removed when the build process ends, because the wheel is written after this method returns.
         self._made = tempfile.TemporaryDirectory(prefix="tandemmq-compiled-")
         made: dict[str, Path] = {}
         reason = "an editable install" if is_editable and os.environ.get(WISH) != "1" else self._reason()
@@ -81,7 +80,7 @@ class CompileHook(BuildHookInterface[Any]):
             into = Path(os.environ.get(CACHE) or self._made.name)
             try:
                 made = compiled(Path(self.root), self.config["modules"], self.config["native"], into)
-            except (Exception, SystemExit) as error:  # of mypyc, setuptools and the compiler, in all their ways
+            except (Exception, SystemExit) as error:  # any error of mypyc, setuptools or the compiler
                 if os.environ.get(WISH) == "1":
                     raise
                 reason = f"compiling failed: {' '.join(str(error).split())[:200]}"
@@ -100,7 +99,8 @@ class CompileHook(BuildHookInterface[Any]):
             build_data["force_include"][str(file)] = name
 
     def _reason(self) -> str:
-        """Why nothing is compiled here; an empty text if it is. Raises RuntimeError if it must be, and cannot."""
+        """Return why nothing is compiled here, or "" if it is compiled. Raises RuntimeError if it must be compiled and
+        cannot be."""
         wish = os.environ.get(WISH)
         reason = f"{WISH} was 0" if wish == "0" else missing()
         if reason and wish == "1":
@@ -109,7 +109,7 @@ class CompileHook(BuildHookInterface[Any]):
 
 
 def missing() -> str:
-    """What is missing here to compile; an empty text if nothing is. A short module in C is compiled."""
+    """Return what is missing here for compiling, or "" if nothing is. Compiles a short module in C to find out."""
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     with tempfile.TemporaryDirectory(prefix="tandemmq-compile-") as work:
         source = Path(work, "probe.c")
@@ -126,8 +126,8 @@ def missing() -> str:
 
 
 def compiled(root: Path, modules: Sequence[str], native: Sequence[str], into: Path) -> dict[str, Path]:
-    """The libraries of ``modules`` (files below ``tandemmq/``) and of ``native`` ones, by their paths below ``root``;
-    made unless they are there."""
+    """Return the libraries of ``modules`` (files below ``tandemmq/``) and of ``native`` ones, by their paths below
+    ``root``. Compile them unless ``into`` has them."""
     target = into / _key(root, modules, native)
     names = [f"tandemmq/{module.rpartition('.')[0]}{SUFFIX}" for module in (*modules, *native)]
     names.append(f"{GROUP.replace('.', '/')}__mypyc{SUFFIX}")
@@ -139,12 +139,12 @@ def compiled(root: Path, modules: Sequence[str], native: Sequence[str], into: Pa
 
 
 def _packages(root: Path) -> list[Path]:
-    """The directories that are packages of ``tandemmq``."""
+    """Return the directories that are packages of ``tandemmq``."""
     return sorted(each.parent for each in root.glob("*/__init__.py") if each.parent.name not in ("tandemmq", "tests"))
 
 
 def _key(root: Path, modules: Sequence[str], native: Sequence[str]) -> str:
-    """Of everything that is compiled, or read for its types."""
+    """Return a checksum of all files that are compiled or read for their types, and of the settings."""
     digest = hashlib.sha256(repr((sys.version, SUFFIX, COMPILER, SETTINGS, tuple(modules))).encode())
     sources = [
         *(root / name for name in native),
@@ -162,7 +162,7 @@ def _compile(root: Path, modules: Sequence[str], native: Sequence[str], target: 
     from setuptools.command.build_ext import build_ext
 
     class Parallel(build_ext):
-        """The files of an extension are compiled side by side."""
+        """Compiles the files of an extension in parallel."""
 
         def build_extensions(self) -> None:
             one_by_one = self.compiler.compile
@@ -173,14 +173,14 @@ def _compile(root: Path, modules: Sequence[str], native: Sequence[str], target: 
                     made = pool.map(lambda source: one_by_one([source], **options), sources)
                     return [file for files in made for file in files]
                 finally:
-                    pool.shutdown(cancel_futures=True)  # after a failure: what has not begun
+                    pool.shutdown(cancel_futures=True)  # after a failure, cancel files that have not begun
 
             self.compiler.compile = side_by_side
             super().build_extensions()
 
     settings = work / "mypy.ini"
     settings.write_text(SETTINGS.format(",mypy-".join(f"{name}.*" for name in THIRD_PARTIES)))
-    # One tree with all packages below tandemmq/, wherever they come from: modules are named by their paths in it.
+    # One tree with all packages below tandemmq/, because the path in this tree gives a module its name.
     package = work / "tree" / "tandemmq"
     package.mkdir(parents=True)
     for path in [*(root / "tandemmq").glob("*.py"), *_packages(root)]:
@@ -198,7 +198,8 @@ def _compile(root: Path, modules: Sequence[str], native: Sequence[str], target: 
         )
         for extension in extensions:
             extension.include_dirs += [str(work / "c"), str(work / "c" / "tandemmq")]
-            # Else each call from one module to the other looks its target up. All of them share one list.
+            # Otherwise each call between modules looks up its target. The list is shared by all extensions, so it is
+            # replaced, not changed.
             extension.extra_compile_args = [*extension.extra_compile_args, "-fvisibility=hidden"]
         extensions += [
             Extension(f"tandemmq.{name.removesuffix('.c').replace('/', '.')}", [f"tandemmq/{name}"]) for name in native

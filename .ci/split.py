@@ -1,4 +1,4 @@
-"""Print where the time of a run went: `split.py FILE`, whose lines are a step, its start, its end and its exit code."""
+"""Print the time of each step of a run: `split.py FILE`. A line of FILE has a step, its start, end and exit code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# Beside a step is what shares at least this much of its time with it.
+# A step ran beside another one if they share at least this time.
 SHARED_SECONDS_MIN = 1.0
 
 
@@ -23,14 +23,14 @@ class Step:
 
 
 def steps_in(text: str) -> list[Step]:
-    """In the order in which they began."""
+    """Return the steps in the order in which they began."""
     lines = (line.split() for line in text.splitlines())
     steps = [Step(name, float(start), float(end), int(code)) for name, start, end, code in lines]
     return sorted(steps, key=lambda step: step.start)
 
 
 def table(steps: Sequence[Step]) -> str:
-    """Start and duration of each step in seconds, and which ran beside it."""
+    """Return a table: start and duration of each step in seconds, and the steps that ran beside it."""
     begin = steps[0].start
     width = max(len(step.name) for step in steps)
     rows = [f"{'step':{width}}  start  seconds  beside"]

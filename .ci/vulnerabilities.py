@@ -1,6 +1,6 @@
-"""Says what pip-audit found, whose JSON comes on stdin. Ends with 1 for a known vulnerability of a dependency.
+"""Print the result of pip-audit, whose JSON is read from stdin. End with 1 if a dependency has a known vulnerability.
 
-Where the data about vulnerabilities cannot be had, it says so: that is no failure of the tree.
+If the data about vulnerabilities is not available, this is printed, and is no failure.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 import json
 import sys
 
-# Of the environment, not of ours.
+# Packages of the environment that are not dependencies.
 INSTALLERS = frozenset(("pip", "setuptools", "wheel", "tandemmq"))
 
 
 def main() -> int:
     text = sys.stdin.read()
     if not text.strip():
-        print("NOT AUDITED: pip-audit reached no data about vulnerabilities")
+        print("NOT AUDITED: pip-audit could not get the data about vulnerabilities")
         return 0
     packages = [each for each in json.loads(text)["dependencies"] if each["name"] not in INSTALLERS]
     unknown = [each["name"] for each in packages if "skip_reason" in each]
     if unknown:
-        print(f"NOT AUDITED, for want of data: {len(unknown)} of {len(packages)}: {', '.join(unknown)}")
+        print(f"NOT AUDITED, because there is no data: {len(unknown)} of {len(packages)}: {', '.join(unknown)}")
     found = [
-        f"{each['name']} {each['version']}: {problem['id']}, mended in {', '.join(problem['fix_versions']) or 'none'}"
+        f"{each['name']} {each['version']}: {problem['id']}, fixed in {', '.join(problem['fix_versions']) or 'none'}"
         for each in packages
         for problem in each.get("vulns", ())
     ]

@@ -3,8 +3,8 @@
     python .ci/wheels.py [--python 3.11,3.12] [--machine x86_64,aarch64] [--into DIRECTORY]
 
 zig, from PyPI, compiles for both machines with the headers of the Python that runs here: the headers of the two
-machines, both little-endian with 64 bits, differ in nothing that the broker uses. auditwheel checks each wheel. A wheel
-for the machine that this runs on is installed and asked for its version.
+machines, both little-endian with 64 bits, differ in nothing that the broker uses. auditwheel checks each wheel. The
+wheel for this machine is installed, and must print its version.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOOLS = ("hatchling>=1.24", "build>=1.2", "ziglang>=0.13", "auditwheel>=6.1", "p
 
 
 def python_of(version: str) -> str | None:
-    """The path of an interpreter of that version, with its headers; None: there is none."""
+    """Return the path of an interpreter of that version, with its headers; None: there is none."""
     roots = [Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")]
     found = [str(path) for root in roots for path in sorted(root.glob(f"{version}.*/bin/python3"), reverse=True)]
     has_headers = "import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path('include') + '/Python.h'))"
@@ -50,8 +50,8 @@ def run(*command: str | Path, **variables: str) -> str:
 
 
 def shared_headers(python: str, work: Path) -> list[str]:
-    """Options of the compiler for a Python of Debian, whose pyconfig.h includes the one of the machine that it is
-    compiled for, by its name. Others need none."""
+    """Return the compiler options for Debian's Python: its pyconfig.h includes the pyconfig.h of the target machine by
+    name. Other Pythons need no options."""
     ask = "import sysconfig; print(sysconfig.get_path('include'), sysconfig.get_config_var('MULTIARCH'))"
     include, multiarch = run(python, "-c", ask).split()
     own = Path(include).parent / multiarch / Path(include).name

@@ -251,7 +251,7 @@ EXIT_FAILED = 1
     "--journal-gib", type=click.FloatRange(0.1), default=2.0, show_default=True, help="pipeline: size of the journal."
 )
 @click.option(
-    "--composition-gib", type=click.FloatRange(0.1), default=5.0, show_default=True, help="pipeline: composed."
+    "--composition-gib", type=click.FloatRange(0.1), default=5.0, show_default=True, help="pipeline: for composition."
 )
 @click.option("--gigabytes", type=click.FloatRange(0.01), default=0.1, show_default=True, help="replicated: catch-up.")
 @click.option(
@@ -265,7 +265,8 @@ EXIT_FAILED = 1
 @click.option("--rate", type=click.FloatRange(1), default=1_000.0, show_default=True, help="beside: messages a second.")
 @click.option(
     "--baseline",
-    help="cpu, instructions: a commit. Default: where this branch left the main branch; on the main branch HEAD~.",
+    help="cpu, instructions: the commit to compare with. Default: where this branch left the main branch; on the main "
+    "branch HEAD~.",
 )
 @click.option(
     "--scale",
@@ -273,7 +274,7 @@ EXIT_FAILED = 1
     default=1.0,
     help="cpu, instructions: 0.1 for a tenth of the messages.",
 )
-@click.option("--check", is_flag=True, help="instructions: end with 1 when a case is beyond bench/budget.toml.")
+@click.option("--check", is_flag=True, help="instructions: end with 1 if a case exceeds bench/budget.toml.")
 @click.option("--json", "as_json_asked", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to this file, too.")
 @click.pass_context

@@ -66,7 +66,7 @@ class JmsConnection:
         """Read from the socket, and yield the received commands. Exhaust the iterator."""
         data = self.sock.recv(READ_BYTES)
         if not data:
-            raise BenchError("the broker hung up")
+            raise BenchError("the broker closed the connection")
         self._cutter.feed(data)
         while (frame := self._cutter.next_frame()) is not None:
             heard = self.wire.decode(frame if isinstance(frame, bytes) else frame.getvalue())

@@ -80,7 +80,7 @@ class MqttConnection:
                 return found
             data = self.sock.recv(READ_BYTES)
             if not data:
-                raise BenchError("the broker hung up")
+                raise BenchError("the broker closed the connection")
             self.feed(data)
 
     def feed(self, data: bytes) -> None:
@@ -210,7 +210,7 @@ def _subscribe(qos: int, topic: str, plan: LoadPlan, counts: Any, ready: Any, is
             peer = peers[descriptor]
             data = peer.sock.recv(READ_BYTES)
             if not data:
-                raise BenchError("the broker hung up on a subscriber")
+                raise BenchError("the broker closed the connection of a subscriber")
             peer.feed(data)
             answers = []
             for first, content in peer.packets():
@@ -269,7 +269,7 @@ def _publish(qos: int, topic: str, plan: LoadPlan, counts: Any, ready: Any, is_o
             each = publishers[descriptor]
             data = each.peer.sock.recv(READ_BYTES)
             if not data:
-                raise BenchError("the broker hung up on a publisher")
+                raise BenchError("the broker closed the connection of a publisher")
             each.peer.feed(data)
             answers = []
             for first, content in each.peer.packets():

@@ -101,7 +101,7 @@ def replicated(
 
 
 def throughput(groups: Sequence[str], rounds: int, plan: LoadPlan, say: Say) -> dict[str, Any]:
-    """Measure the groups. Each round starts each group afresh; every other round goes backwards."""
+    """Measure the groups. Each round starts each group afresh; every other round has the reverse order."""
     runs: list[Run] = []
     for number in range(1, rounds + 1):
         for name in groups if number % 2 else reversed(groups):

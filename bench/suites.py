@@ -9,8 +9,9 @@
 Nothing is fetched, and nothing of a checkout is kept. Python suites are copied to a temporary directory, names that
 only their broker has are replaced by those that every broker has (``/exchange/amq.fanout/x`` is a topic here), and run
 with pytest. The tests of Java suites must be compiled already, by the instructions of the suite. They run class by
-class; where they use a broker of their own process, they get one outside (``bench.outside``): this one, or with
-``--broker activemq`` ActiveMQ 5.17. docs/compatibility.md lists the results, and the reasons of the differences.
+class. If a test starts a broker in its own process, it gets one in another process instead (``bench.outside``): this
+broker, or with ``--broker activemq`` ActiveMQ 5.17. docs/compatibility.md lists the results, and the reasons of the
+differences.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _INNER = re.compile(
 )
 
 
-# Classes that need no broker (codecs, filters, JNDI, transports by themselves), or that only load one.
+# Classes that need no broker (codecs, filters, JNDI, transports by themselves), and load tests.
 _OTHER = re.compile(
     r"\.(command|filter|jndi|management|memory|openwire\.v\d+|peer|selector|tcp|udp|util|vm|perf|soaktest|load|memtest"
     r"|config|tool)\.|(Soak|Load|Perf\w*|\w*Ssl\w*)Test$"
@@ -72,7 +73,7 @@ class Kind:
 
 
 def _is_stomp(name: str, code: bytes) -> bool:
-    # Over TLS and by auto:// (not supported) the same tests run again; the load tests only load.
+    # The classes for TLS and auto:// (not supported) repeat the same tests; load tests check no behaviour.
     return not re.search(r"(SSL|Ssl|Auth|Auto|Load|Support)", name.rpartition(".")[2])
 
 
@@ -128,7 +129,7 @@ def run(
     only, _, tests = only.partition("#")
     classes = checkout / text.classes
     if not classes.is_dir():
-        raise SystemExit(f"{classes} is not there: compile the tests of the suite first, as it tells")
+        raise SystemExit(f"{classes} is not there: compile the tests of the suite first, by its instructions")
     running = Run(directory, classes, list(jars), free_port(), text, tests)
     _compile(running)
     peer = ["java", "-Xmx384m", *_JVM, "-cp", running.path("peer"), "OutsideActiveMQ"]

@@ -150,7 +150,7 @@ def strike_and_count(
     survivor: Callable[[], Endpoint],
 ) -> tuple[OutageResult, Toll]:
     """End the master, at the first endpoint, while a client sends and another one acknowledges ``messages``. Return the
-    outage, and the toll at the endpoint that ``survivor`` returns after it. ``strike``: as of run_outage."""
+    outage, and the toll at the endpoint that ``survivor`` returns after it. ``strike``: see run_outage."""
     acknowledged = f"{destination}.acknowledged"
     fill(endpoints[0], acknowledged, messages)
     acknowledger = Acknowledger(endpoints[0], acknowledged)

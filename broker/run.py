@@ -1,4 +1,4 @@
-"""Life of a broker process: standby, master, and end in order on request."""
+"""Life of a broker process: standby, master, and a clean end on request."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Broker:
         return make_admin(self._parts, address, self._report, self._mastership, listener)
 
     async def run(self) -> None:
-        """Start, be standby or master, and end in order on request."""
+        """Start, be standby or master, and end cleanly on request."""
         with _room_awaited():
             self._parts.make_directory()  # else later, when there is room, like all that follows
         self._parts.ring.start()  # first of all: a refused broker has changed nothing
@@ -273,7 +273,7 @@ class Broker:
             self._admin.end_sessions(names)
 
     def _hang_up_users(self, names: frozenset[str]) -> None:
-        """Hang up on users that were removed."""
+        """Close the connections of users that were removed."""
         if self._engine is not None:
             self._engine.hang_up_users(names)
 

@@ -116,8 +116,9 @@ def _answer_for_viewers(
 
 
 def answer_to(request: urllib.request.Request, seconds_max: float) -> dict[str, Any] | None:
-    """Return the JSON of a page, or None if it has none. HTTPError for a refusal, else OSError, even for no HTTP."""
-    # The admin server is near: no proxy of the environment is used.
+    """Return the JSON of a page, or None if it has none. HTTPError for a refusal, OSError for each other
+    failure, also if the answer is no HTTP."""
+    # A proxy that the environment names is not used: the admin server is on this machine or in its network.
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
     if request.type == "https":
         handlers.append(urllib.request.HTTPSHandler(context=tls()))
@@ -224,8 +225,8 @@ def token_of(admin: str, error: urllib.error.HTTPError) -> str:
     if token is None:
         where = f"in {path}: {reason}" if path else "which only commands on its machine can find"
         raise click.ClickException(
-            f"{admin} wants its admin token, {where}. Run this as the broker's user, set TANDEMMQ_ADMIN_TOKEN, or name "
-            "a user with the role that this needs: --login NAME"
+            f"{admin} requires its admin token, {where}. Run this as the broker's user, set TANDEMMQ_ADMIN_TOKEN, or "
+            "name a user with the role that this needs: --login NAME"
         )
     return token
 

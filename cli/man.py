@@ -11,7 +11,7 @@ from click.shell_completion import get_completion_class
 
 from tandemmq import __version__
 
-#: Name that click expects of the variable by which a shell asks a program of this name.
+#: Environment variable with which a shell requests completions from a program of this name, as click names it.
 VARIABLE: Final = "_TANDEMMQ_COMPLETE"
 EXIT_STATUS: Final = (
     ("0", "Done."),

@@ -77,7 +77,8 @@ def status(admins: tuple[str, ...], as_json: bool) -> None:
 
 
 def ask_members(admins: Sequence[str]) -> tuple[list[Answer], list[str]]:
-    """Return the answers at ``admins`` and of members that those heard nothing of, and complaints about the others."""
+    """Return the answers of the members at ``admins``, and of those from which these members received nothing; and an
+    error text for each member that does not answer."""
     answers: list[Answer] = []
     complaints: list[str] = []
     asked: set[str] = set()
@@ -285,7 +286,7 @@ def _last_heard(member: Seen) -> str:
 # ---- voters
 
 
-_admin = admin_option("Admin address of any member; it leads to the master.")
+_admin = admin_option("Admin address of any member; it names the master.")
 
 
 @click.command()

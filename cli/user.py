@@ -90,7 +90,7 @@ def set_command(name: str, path: str, groups: str | None, certificate: str | Non
 @_file
 @json_option
 def remove(name: str, path: str, as_json: bool) -> None:
-    """Remove a user. Its connections stay."""
+    """Remove a user. A running broker closes the user's connections."""
     text, known = _read(path)
     _one(known, name, path)
     _save(path, users.without_user(text, name))

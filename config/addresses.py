@@ -83,8 +83,8 @@ class ConnectorOptions:
     max_inactivity_duration: int = 30_000  # OpenWire: the longest silence; 0: no limit
     max_inactivity_duration_initial_delay: int = 10_000
     update_cluster_clients: bool = True  # OpenWire, AMQP: clients are informed of the other brokers
-    # A client with a client id in use takes it over. None: in MQTT, as its specification requires, and not in OpenWire
-    # and AMQP.
+    # True: a client that connects with a client id that is in use takes it over from the other client. None: it does in
+    # MQTT, as the specification requires, and is refused in OpenWire and AMQP.
     allow_link_stealing: bool | None = None
     default_keep_alive: int = 0  # MQTT: for clients that request none; 0: no limit
     subscription_prefetch: int | None = None  # MQTT; None: as in [broker]

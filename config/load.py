@@ -64,7 +64,7 @@ SECTIONS: Final[dict[str, type[Section]]] = {
 }
 
 
-#: Scope of ActiveMQ's keys that the tables of a list accept: those of [store], or of a policyEntry.
+#: ActiveMQ's keys that the tables of each list accept: the keys of [store], or those of a policyEntry.
 _SCOPES: Final = {ADAPTERS: "store", DESTINATIONS: DESTINATIONS}
 _INSIDE: Final = {**SPECIAL, **policy_entries.SPECIAL}
 #: Settings that have a second key, one of ActiveMQ's.
@@ -94,8 +94,9 @@ def load(
     *,
     is_again: bool = False,
 ) -> Settings:
-    """Return the complete and valid settings. Raises SettingsError with all errors. `environ` is the process's unless
-    given. ``is_again``: a running broker reads them again, and regards an empty file as one that is being written."""
+    """Return the complete and valid settings. Raises SettingsError with all errors. `environ`: None for the environment
+    of the process. ``is_again``: a running broker reads the settings again; then an empty file is an error, because it
+    is probably being written."""
     values = _Values(is_empty_wrong=is_again)
     if path is not None:
         with values.wrong_kept():
@@ -221,8 +222,8 @@ class _Values:
             self.put("admin.uri", uri, "--admin")
 
     def take_connector(self, scheme: str, text: str) -> None:
-        """Replace the connectors without TLS of ``--scheme`` by that of the option; STOMP's is the first and gives the
-        broker its default name."""
+        """Replace the connectors of ``scheme`` without TLS by the one that the option names. A STOMP connector becomes
+        the first one, which decides the default name of the broker."""
         self.drop_connectors(frozenset(CONNECTOR_FLAGS[scheme]), f"--{scheme}")
         if text != OFF:
             made = {"uri": f"{scheme}://{_checked(f'--{scheme}', text)}"}
@@ -277,8 +278,8 @@ class _Values:
         self.notes.pop(target, None)
 
     def read_table(self, table: dict[str, Any], prefix: str, origin: str, scope: str) -> dict[str, Any]:
-        """Read a table of a list, or a table inside it, with ActiveMQ's keys that are not keys here. ``scope``: prefix
-        of the keys in ActiveMQ's tables."""
+        """Read a table of a list, or a table inside it, and replace ActiveMQ's keys by those of this broker. ``scope``:
+        prefix of the keys in `_INSIDE`."""
         root = f"{scope.partition('.')[0]}."
         read: dict[str, Any] = {}
         for name, value in table.items():
@@ -323,7 +324,7 @@ class _Values:
             settings = Settings.model_validate(self.raw)
         except ValidationError as error:
             explained = {each.key: each for each in reversed([self.explain(each) for each in error.errors()])}
-            self.wrong += reversed(explained.values())  # of each key the first error
+            self.wrong += reversed(explained.values())  # only the first error of each key
             raise self.all_wrong() from error
         if self.wrong:
             raise self.all_wrong()

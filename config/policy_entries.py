@@ -32,7 +32,7 @@ _POLICY_ENTRY: Final = {
     ("tempQueue", "`false`"): accepted(),
     ("tempTopic", "`false`"): accepted(),
     ("destination", "–"): refused("Set queue, topic, temp_queue or temp_topic."),
-    ("queuePrefetch", "`1000`"): accepted("For clients that request no other number than their default."),
+    ("queuePrefetch", "`1000`"): accepted("For clients that keep the default of their library."),
     ("queueBrowserPrefetch", "`500`"): accepted(),
     ("topicPrefetch", "`32767`"): accepted(),
     ("durableTopicPrefetch", "`100`"): accepted(),
@@ -129,8 +129,8 @@ _DEAD_LETTER: Final = {
     ("processNonPersistent", "`false`"): accepted(),
     ("expiration", "`0`"): accepted(),
     ("enableAudit", "`true`"): accepted(
-        "One dead letter for several subscriptions of a topic. For queues, each: a retried message that fails again "
-        "is a dead letter again. (ActiveMQ drops it.)"
+        "Several subscriptions of a topic make one dead letter. Queues have no such audit: a retried message that "
+        "fails again becomes a dead letter again. (ActiveMQ drops it.)"
     ),
     ("maxAuditDepth", "`2048`"): refused(_DEAD_LETTER_AUDIT),
     ("maxProducersToAudit", "`64`"): refused(_DEAD_LETTER_AUDIT),

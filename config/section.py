@@ -34,7 +34,7 @@ class Subject(Section):
 
     @property
     def subject(self) -> tuple[str, str]:
-        """Kind, by the name of the key, and pattern; without a pattern, that for all."""
+        """Kind (the name of the key) and pattern. Without a pattern: the one that matches all."""
         (kind,) = self._given()
         value = getattr(self, kind)
         return kind, value if isinstance(value, str) else ">"

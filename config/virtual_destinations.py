@@ -61,9 +61,9 @@ class VirtualDestinationSettings(Subject):
         if kind.startswith("composite") != bool(self.forward_to):
             raise ValueError("forward_to with composite destinations, and only with them")
         if kind == "mirrored_queue" and "*" in f"{self.prefix}{self.postfix}":
-            raise ValueError("prefix and postfix of one topic, without *")
+            raise ValueError("a prefix and a postfix without *, because they name one topic")
         if kind in DEFAULT_PREFIXES and not self.named_prefix and not self.postfix:
-            raise ValueError("prefix or postfix: a destination is not its own copy")
+            raise ValueError("a prefix or a postfix, because a destination cannot forward to itself")
         return self
 
     @property

@@ -42,7 +42,7 @@ def damage_of(source: Source, file: int, end: int | None, chunk_bytes: int = CHU
     good = _good_until(source, limit, chunk_bytes)
     if good >= limit:
         return ()
-    # Rare: at `good` is a bad batch or the end. The scan distinguishes them, and finds later damage.
+    # A rare case: a bad batch or the end is at `good`. The scan distinguishes them, and finds later damage.
     found: list[tuple[int, int]] = []
 
     def note(damage: JournalCorrupt) -> None:

@@ -27,5 +27,5 @@ def are_parquet(paths: Sequence[str]) -> bool:
     """Return whether all paths are Parquet; False: none is. Raises ValueError for a mixture."""
     found = {is_parquet(path) for path in paths}
     if len(found) > 1:
-        raise ValueError("give journals or Parquet, not both at once")
+        raise ValueError("expected journals or Parquet, not both")
     return found == {True}

@@ -56,7 +56,7 @@ class Connection:
         self.holder = Holder(memory)
         self.survives_errors = self.can_pull = False
         self.certificate = None
-        self.has_hung_up = False  # a lost client was no victim of a message
+        self.has_hung_up = False  # so no loss of a client counts against its messages
         self.id = name
         self.peer = name
         self.epoch = epoch

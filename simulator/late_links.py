@@ -23,11 +23,11 @@ from tandemmq.simulator.server import Server
 from tandemmq.simulator.steps import PROMOTION, Step, Steps, Trap
 
 LATE_LINK: Final = "late-link"
-#: Part of the late linkers that rotate; the others are promoted.
+#: Share of the late linkers that rotate; the others are promoted.
 ROTATION_SHARE: Final = 0.2
-#: Part of the cases in which the owner of the file sleeps meanwhile.
+#: Share of the cases in which the owner of the file sleeps meanwhile.
 OWNER_SHARE: Final = 0.75
-#: Part of those owners that are promoted to the file; the others rotate.
+#: Share of these owners that create the file in a promotion; the others create it in a rotation.
 PROMOTED_OWNER_SHARE: Final = 0.5
 #: Steps at which the owner falls asleep: a promotion past its link, or a master.
 OWNER_SLEEPS_AT: Final = (*PROMOTION[2:], *(Step.MASTER,) * len(PROMOTION[2:]))
@@ -35,13 +35,13 @@ OWNER_CALLS: Final = (0, 6)
 #: A rotation takes some calls; then batches are written into the file.
 ROTATED_OWNER_CALLS: Final = (8, 24)
 WATCH_SECONDS: Final = 0.05
-#: Time after which a broker that waits only for the lock has it; otherwise the lock is given to one more.
+#: Time without a broker that serves clients after which one more broker gets the lock.
 MASTERLESS_SECONDS: Final = 0.2
 #: Time within which the gap must come, or all brokers wake up.
 GAP_SECONDS_MAX: Final = 15.0
 WAKES_SECONDS_MAX: Final = 0.5
-#: Part of the cases in which clients are cut off from the master when the owner wakes up: they connect to the owner, if
-#: it accepts them.
+#: Share of the cases in which clients are cut off from the master when the owner wakes up: they connect to the owner,
+#: if it accepts them.
 CUT_SHARE: Final = 0.7
 #: Time within which the owner's use of its file shows.
 OWNER_SECONDS_MAX: Final = 10.0

@@ -36,7 +36,7 @@ class File:
     lock: object = None  # holder of the record lock
 
     def stable(self, length: int) -> bytes:
-        """Return what a power loss leaves at least of the first ``length`` bytes."""
+        """Return the first ``length`` bytes as they are after a power loss that undoes all unsynced writes."""
         data = self.data[:length]
         for sector, before in self.unstable.items():
             at = sector * SECTOR
@@ -291,7 +291,8 @@ class Server:
     # ---- faults
 
     def lose_power(self) -> None:
-        """Lose the power: unsynced data may be gone: each sector by chance, names from the last on."""
+        """Lose the power. Each unsynced sector is lost by chance, and so are some of the last unsynced changes of
+        names."""
         chance = self.world.random
         for _ in range(chance.randint(0, len(self._undo)) if self._undo else 0):
             self._undo.pop()()

@@ -212,7 +212,8 @@ class SetNode(Node):
 
     @property
     def _older_promises(self) -> list[bytes]:
-        """Promises of lives that others know to be over: a node that met none of those lives cannot detect them."""
+        """Promise files of former lives that another node has met. No node can detect an old file if none has met its
+        life."""
         return [copy for copy in self._promises_then[:-1] if _is_met(copy)]
 
     def restore_promise(self, restart_seconds: float) -> None:

@@ -5,7 +5,7 @@ peace     sometimes: all faults end, and clients continue: the size of a running
 one hangs sometimes: one host hangs, at a random step, and nothing else; within a bound another broker serves
 calm      faults end; within a bound some broker must serve, and every producer have its receipts
 drain     consumers leave; the remaining messages are consumed
-end       brokers end in order; the store is copied out and checked
+end       brokers end cleanly; the store is copied out and checked
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 A promotion's steps are known from its reports ("fenced", "header") and from the disk calls of the promoting threads:
 the link that is the fence, the write of the header, its sync, the fence check. A trap waits for the n-th call of a
-step, or for the call that would end it; when the step ends before, the trap springs then. So each step is met as often
-as it is drawn, however many calls it has.
+step, or for the call that would end the step; if the step ends earlier, the trap springs at its end. So each step is
+interrupted as often as it is chosen, whatever number of calls it has.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Step(Enum):
 
     STARTING = "starting", 20
     STANDBY = "standing by", 60
-    GRANTED = "granted", 3  # the server gave us the lock; we may not know it yet
+    GRANTED = "granted", 3  # the server granted the lock; the broker may not know it yet
     FENCING = "before the link", 12
     LINKED = "after the link", 6  # with several stores: between their fences
     READING = "before the header", 25
@@ -86,8 +86,9 @@ _PROMOTING_THREADS: Final = ("tandemmq-life", "tandemmq-promoting")
 @dataclass(slots=True, eq=False)
 class Trap:
     """A trap. ``spring`` is called once: when one broker has made ``calls`` calls of ``step`` (None: at the call that
-    ends it; 0: when it begins), or when the step ends before. It returns the errno for the call that it met. With
-    ``verb`` it is called only before such a call on a journal file. ``met``: the broker, if it must be this one."""
+    ends it; 0: when it begins), or when the step ends earlier. It returns the errno for the call at which it springs.
+    With ``verb`` it is called only before such a call on a journal file. ``met``: the only broker for which it springs;
+    None: any broker."""
 
     step: Step
     calls: int | None
@@ -152,7 +153,7 @@ class Traps:
 class Steps:
     """Steps of one life of one broker. ``step`` is None until its first report. ``on_batch`` is called with each batch
     that it writes into a journal file, ``on_fence`` right before it makes a fence, ``on_link`` with the path of each
-    journal file to which it gave its name. ``target``: the name that it requested last."""
+    journal file that it linked. ``target``: the name that it requested last."""
 
     process: Process
     _traps: Traps

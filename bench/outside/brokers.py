@@ -1,8 +1,8 @@
 """Start brokers for Java tests (java/shadow), each in its own process.
 
 ``python -m tandemmq.bench.outside.brokers PORT KIND DIRECTORY [COMMAND…]`` listens on that port of 127.0.0.1. The first
-line of a connection describes a broker; the answer is ``yes`` or ``no REASON``. The line ``stop`` stops the broker in
-order; the end of the connection kills it. A broker of KIND ``tandemmq`` is forked from this process, with all modules
+line of a connection describes a broker; the answer is ``yes`` or ``no REASON``. The line ``stop`` stops the broker
+cleanly; the end of the connection kills it. A broker of KIND ``tandemmq`` is forked from this process, with all modules
 imported. For other kinds, COMMAND is run with the description as its last argument, and must answer in the same way.
 The settings file is made from the configuration of ActiveMQ's broker in the test.
 """

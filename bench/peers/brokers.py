@@ -129,7 +129,7 @@ class ActiveMQ5(Connected, ActiveMQ):
 
 
 class ActiveMQ6(ActiveMQ5):
-    """6.3.1, which also speaks MQTT and AMQP."""
+    """ActiveMQ 6.3.1, which also supports MQTT and AMQP."""
 
     name = "activemq-6"
     schemes: ClassVar[Mapping[str, str]] = {**ActiveMQ5.schemes, "mqtt": "mqtt+nio", "amqp": "amqp+nio"}

@@ -1,7 +1,7 @@
-/* The least that a broker has to do for the driver's load, in C: what a figure cannot be better than on a machine.
+/* The minimum that a broker must do for the driver's load, in C: the lower bound of the figures on this machine.
 
-   SEND and ACK frames go into a file as they are; RECEIPT and MESSAGE come behind the sync. No index, no limits, no
-   recovery, nothing checked: for bench/peers/floor.py alone, whose frames hold no NUL but at their ends.
+   SEND and ACK frames are written to a file unchanged; RECEIPT and MESSAGE are sent after the sync. There is no index,
+   no limit, no recovery and no check. Only for bench/peers/floor.py, whose frames have a NUL only at their ends.
 
    floor PORT FILE */
 
@@ -14,7 +14,7 @@ static void append_text(struct bytes *to, const char *text)
     append(to, text, strlen(text));
 }
 
-/* The value of a header (with its line's beginning, "\nname:") in a head that ends with an empty line; its length. */
+/* Finds the value of a header (given as "\nname:") in a head that ends with an empty line. Returns its length. */
 static size_t header(const char *frame, const char *name, const char **value)
 {
     const char *end = strstr(frame, "\n\n"), *found = strstr(frame, name);

@@ -1,7 +1,7 @@
-/* What all bare servers of this directory have in common: sockets, one file, and a turn of the loop.
+/* Common part of the minimal servers in this directory: sockets, one file, and a turn of the loop.
 
    One thread. Each turn reads what the sockets have, writes what `take` put into the batch to a file, syncs it once, and
-   only then has `stored` answer. Whoever includes this defines:
+   then calls `stored`, which answers. A file that includes this defines:
 
    size_t take(int from, const char *at, size_t length)   the bytes of the first whole frame there; 0: it is not whole
    void stored(void)                                       the batch is on the disk
@@ -34,7 +34,7 @@ struct client {
     int waits_to_write;
 };
 
-/* A message of this turn: where it lies in the batch, and who is to be told. */
+/* A message of this turn: its place in the batch, and the client that gets the answer. */
 struct sent {
     size_t frame, length;
     int producer;

@@ -1,8 +1,8 @@
-/* As floor.c, for the real JMS client: what no broker can be faster than for it on this machine.
+/* As floor.c, for the real JMS client: the lower bound for a broker on this machine.
 
-   Frames of OpenWire, loose and without a cache, as the greeting asks for them (the file GREETING, sent first).
-   Messages and acknowledgements go into a file as they are; the Response and the MessageDispatch come behind the sync.
-   Nothing checked: for bench/peers/loads.py alone.
+   OpenWire frames in the loose encoding without a cache, as the greeting requests (the file GREETING, sent first).
+   Messages and acknowledgements are written to a file unchanged; the Response and the MessageDispatch are sent after the
+   sync. Nothing is checked. Only for bench/peers/loads.py.
 
    jms_floor PORT FILE GREETING */
 
@@ -10,7 +10,7 @@
 #include <endian.h>
 
 enum { CONSUMER_INFO = 5, KEEP_ALIVE = 10, MESSAGE_DISPATCH = 21, MESSAGE_ACK = 22, MESSAGE_FIRST = 23, MESSAGE_LAST = 29, RESPONSE = 30 };
-/* A frame: size (4), type (1), command id (4), response required (1), and what the command says. */
+/* A frame: size (4), type (1), command id (4), response required (1), and the fields of the command. */
 enum { SIZE = 4, HEAD = SIZE + 1 + 4 + 1 };
 
 static struct bytes greeting;
@@ -21,19 +21,19 @@ static void put_number(struct bytes *to, uint32_t number)
     append(to, (const char *)&number, sizeof number);
 }
 
-/* Bytes of a string: whether there is one, its length (2), and it. */
+/* Bytes of a string: presence (1), length (2), and the text. */
 static size_t text_length(const char *at)
 {
     return at[0] == 0 ? 1 : 3 + ((size_t)(unsigned char)at[1] << 8 | (unsigned char)at[2]);
 }
 
-/* Bytes of a ProducerId or ConsumerId: whether there is one, its type, a string and two long numbers. */
+/* Bytes of a ProducerId or ConsumerId: presence, type, a string and two long numbers. */
 static size_t id_length(const char *at)
 {
     return at[0] == 0 ? 1 : 2 + text_length(at + 2) + 16;
 }
 
-/* Bytes of a destination: whether there is one, its type and a string. */
+/* Bytes of a destination: presence, type and a string. */
 static size_t destination_length(const char *at)
 {
     return at[0] == 0 ? 1 : 2 + text_length(at + 2);
@@ -63,13 +63,13 @@ static size_t take(int from, const char *at, size_t length)
     int type = at[SIZE];
     if (type >= MESSAGE_FIRST && type <= MESSAGE_LAST) {
         note_sent(from, at, whole);
-    } else if (type == KEEP_ALIVE) { /* a client that hears nothing for 30 s gives up */
+    } else if (type == KEEP_ALIVE) { /* a client that receives nothing for 30 s closes the connection */
         append(&clients[from].out, at, whole);
     } else if (type == MESSAGE_ACK) {
         append(&batch, at, whole);
     } else {
         if (type == CONSUMER_INFO) {
-            const char *id = at + HEAD, *destination = id + id_length(id) + 1; /* behind "browser" */
+            const char *id = at + HEAD, *destination = id + id_length(id) + 1; /* after "browser" */
             size_t name = destination_length(destination);
             if (destination[0] != 0 && memmem(destination, name, "Advisory", 8) == NULL) {
                 clients[from].about.length = 0;

@@ -1,4 +1,4 @@
-"""Loads of a fair comparison: programs that talk to every broker by the same client (bench/peers/programs).
+"""Loads of a fair comparison: programs that use the same client for every broker (bench/peers/programs).
 
 A load connects, writes "ready", and then answers each line of its standard input with one line of JSON:
 
@@ -41,8 +41,9 @@ _QPID_JMS: Final = "org.apache.qpid.jms"
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A load. ``pattern``: of JmsLoad, which speaks AMQP by Qpid JMS. ``outstanding``: maximum of messages sent and not
-    confirmed; None if a send waits for no answer. Unless ``is_stored``, the broker need not sync."""
+    """A load. ``pattern``: a pattern of JmsLoad, which uses Qpid JMS for AMQP. ``outstanding``: maximum number of
+    messages that are sent and not confirmed; None if a send waits for no answer. ``is_stored`` False: the broker need
+    not sync."""
 
     protocol: str
     senders: int = 0
@@ -83,7 +84,7 @@ AMQP: Final[Mapping[str, Workload]] = {
     "amqp-1000": Workload("amqp", 4, 4, 1_000, outstanding=4_000, rate=1_000),
     "stomp-1000": LATENCIES["stomp-1000"],
 }
-#: By the rows of issue "Speed": messages are counted as received if the pattern receives, else as sent.
+#: Patterns of JMS code. Messages are counted as received if the pattern receives, otherwise as sent.
 PATTERNS: Final[Mapping[str, Workload]] = {
     "client-acknowledge": _jms("client-acknowledge"),
     "receive-commit": _jms("receive-commit"),

@@ -286,7 +286,7 @@ ANSWER_SECONDS_MAX = 1.0
 
 
 class ZooKeeper(Server):
-    """A server."""
+    """A ZooKeeper server."""
 
     name = "zookeeper"
 

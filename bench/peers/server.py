@@ -115,7 +115,8 @@ class Server(ABC):
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def await_standby(self, has_caught_up: bool = False) -> None:
-        """Return when a server over another server's store stands by, with ``has_caught_up`` also knows its content."""
+        """Return when this server, which shares another server's store, is its standby; with ``has_caught_up``, when it
+        has also read the store."""
         if self.admin_url is None:
             time.sleep(STANDBY_SECONDS)  # it has no status
             return
@@ -131,7 +132,7 @@ class Server(ABC):
             )
 
         def late() -> BenchError:
-            return BenchError(f"{self.name} does not stand by within {seconds:g} s: {status}\n{self.output()}")
+            return BenchError(f"{self.name} is not a standby within {seconds:g} s: {status}\n{self.output()}")
 
         seconds = CATCH_UP_SECONDS_MAX if has_caught_up else START_TIMEOUT_SECONDS
         wait_until(stands_by, seconds, late, pause_seconds=0.05)
@@ -199,7 +200,7 @@ class Connected(Server):
 
 @contextmanager
 def running_pair(master: Server, standby: Server, *, has_caught_up: bool = False) -> Iterator[list[Server]]:
-    """Run two servers over one store: the first serves, the second stands by."""
+    """Run two servers on one store: the first is the master, the second its standby."""
     with ExitStack() as running:
         running.callback(standby.discard)
         running.enter_context(master)
@@ -230,9 +231,8 @@ def _signal_session(leader: int, number: signal.Signals) -> None:
 
 
 class TandemMQ(Server):
-    """A broker, of this tree and with this Python or others; two over one ``data`` directory are a pair.
-
-    ``tree``: None for the package that ``python`` has installed."""
+    """A broker of this tree or of another ``tree``, in this Python or another; two brokers on one ``data`` directory
+    are a pair. ``tree`` None: the package that is installed in ``python``."""
 
     name = "tandemmq"
 

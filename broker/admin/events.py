@@ -7,7 +7,7 @@ The file, ``<index root>/<broker.name>.events``, is the broker's own; no other b
 writes its name into it:
 
     offset 0      a frame  JSON: format, name of the broker, number and length of the slots
-    offset 512    a frame  JSON: the sign of life (both clocks, pid, host, last receipt, whether it ended in order)
+    offset 512    a frame  JSON: the sign of life (both clocks, pid, host, last receipt, whether it ended normally)
     offset 4096   slots    a frame each, JSON: an event with its number n, in slot n modulo their number
 
     frame = crc32 of the rest (4 bytes), length (2 bytes), that many bytes; big-endian
@@ -134,7 +134,7 @@ class FormerRing:
 
     @property
     def end(self) -> Event | None:
-        """Event for the death of a broker that did not end in order; None if it did, or if this is unknown."""
+        """Event for the death of a broker that did not end cleanly; None if it did, or if this is unknown."""
         if self.sign is None or self.sign.has_ended:
             return None
         facts: dict[str, Any] = {"pid": self.sign.pid}
@@ -208,8 +208,7 @@ class EventRing:
             self._thread.start()
 
     def close(self) -> None:
-        """Write the events that are not written, for at most CLOSE_SECONDS_MAX, and note an end in order in the
-        file."""
+        """Write the events that are not written, for at most CLOSE_SECONDS_MAX, and note a clean end in the file."""
         self._must_end = True
         self._wake.set()
         if self._thread is not None and self._thread.native_id is not None:

@@ -115,7 +115,7 @@ class Access(Protocol):
         """True if operations need rights."""
 
     def refresh(self) -> None:
-        """Read again the files that changed on disk. Call it now and then."""
+        """Read again the files that changed on disk. Call this periodically."""
 
     def reload(self) -> None:
         """Read all files again."""
@@ -267,7 +267,7 @@ class PrivateAccess:
 
 
 def refused_private(destination: Destination) -> ClientError:
-    """Make the error of a client that names a queue of the broker's own."""
+    """Make the error for a client that names one of the broker's own queues."""
     return refusal(
         f"{destination} is the broker's own",
         "The broker stores its own state there. To reach MQTT clients, send to topics.",

@@ -5,7 +5,7 @@ life cycle.
 client ends before the client does, and the client ends once. Each client ends in ``State.GONE``:
 
     READY <-> ASKING, READY <-> WORKING             its commands are carried out, or wait
-    READY -> DISCONNECTING -> DISCONNECTED -> GONE  the client leaves in order
+    READY -> DISCONNECTING -> DISCONNECTED -> GONE  the client disconnects
     any -> LOST -> GONE                             its connection closes
     WORKING -> LOST_AT_WORK -> LOST -> GONE         its connection closes during work for it
 """
@@ -37,7 +37,7 @@ class State(Enum):
     READY = "its commands are carried out as they come"
     ASKING = "an answer is being waited for, and its commands wait"
     WORKING = "work for it runs in steps, and its commands wait"
-    DISCONNECTING = "it left in order, and its state ends"
+    DISCONNECTING = "it disconnected cleanly, and its state ends"
     DISCONNECTED = "all that it had is over, and its receipt is due"
     LOST_AT_WORK = "its connection closed, and its work continues"
     LOST = "its connection closed, and its state ends"

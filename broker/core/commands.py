@@ -448,7 +448,7 @@ class Recover(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Disconnect(Command):
-    """Disconnect in order: receipts of all commands before, then the receipt of this command, then the end.
+    """Disconnect cleanly: receipts of all commands before, then the receipt of this command, then the end.
 
     ``is_awaited``: the client closes the connection when it has the receipt, or connects again on the same socket.
     """

@@ -142,7 +142,7 @@ class RedeliveryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class AbortSlow:
-    """Conditions to cut off a slow consumer (AbortSlowConsumerStrategy, AbortSlowAckConsumerStrategy)."""
+    """Conditions to close a slow consumer (AbortSlowConsumerStrategy, AbortSlowAckConsumerStrategy)."""
 
     max_slow_duration: int | None = 30_000  # time without a break; None: no limit
     max_slow_count: int | None = None  # times that it became slow; None: no limit
@@ -169,7 +169,7 @@ class DestinationPolicy:
 
     dead_letter: DeadLetterStrategy = field(default_factory=DeadLetterStrategy)
     redelivery: RedeliveryPolicy = field(default_factory=RedeliveryPolicy)
-    expire_messages_period: int = 1_000  # 0: expired messages go only when the broker meets them
+    expire_messages_period: int = 1_000  # 0: an expired message is removed only when it is reached
     ttl_ceiling: int = 0  # maximum lifetime of a message that expires; 0: no maximum
     zero_expiration_override: int = 0  # lifetime of a message without expiration; 0: forever
 

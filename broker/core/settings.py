@@ -47,7 +47,7 @@ class EngineSettings:
     transaction_bytes_max: int = 32 * MIB
     transactions_max: int = 100
 
-    # For a proved user.
+    # The client id of an authenticated user must begin with the user's name.
     client_id_begins_with_user: bool = False
     # Messages name their sender.
     populate_jmsx_user_id: bool = False

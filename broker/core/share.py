@@ -7,8 +7,8 @@ from tandemmq.broker.core.memory import NOT_PERSISTENT, WINDOWS_PERCENT, Memory
 
 
 class Share:
-    """Part of the memory budget that one queue, or all of one destination, hold; ``limit``: the destination's own
-    ``memory_limit``, 0 if it has none."""
+    """Part of the memory budget that one queue, or all queues of one destination, hold; ``limit``: the destination's
+    own ``memory_limit``, 0 if it has none."""
 
     __slots__ = ("limit", "memory", "not_persistent", "stored")
 

@@ -56,8 +56,8 @@ class Stored:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Commitment:
-    """Completion of an Atomic that a client requested, or that was due (``client`` None): makes those of its messages
-    visible that are not stored."""
+    """Completion of an Atomic that a client requested, or that was due (``client`` is None): makes its messages
+    visible. ``volatile``: those that are not stored."""
 
     _arrivals: Arrivals
     client: Client | None
@@ -183,7 +183,7 @@ class Arrivals(Part):
         return count
 
     def committed(self, commitment: Commitment, pace: Pace) -> Work[None]:
-        """Make the messages of a durable Atomic visible that are not stored, in steps, and send the receipt."""
+        """Make visible, in steps, the messages of a durable Atomic that are not stored, and send the receipt."""
         client = commitment.client
         yield from self.shown(client, commitment.volatile, pace)
         if client is not None:
@@ -191,9 +191,11 @@ class Arrivals(Part):
 
 
 def _keepers(topic: Topic, message: Message) -> list[DurableSubscription]:
-    """Return the durable subscriptions that may keep ``message``, which is not stored, in memory. A persistent message
-    is not stored if no subscription of that moment took it; a later subscription comes after it in the journal, and
-    would lose it with this master."""
+    """Return the durable subscriptions that may keep ``message``, which is not stored, in memory.
+
+    A persistent message is not stored if no durable subscription took it when it arrived. A subscription that was
+    created later must not keep it in memory, because the next master would not have it.
+    """
     # prove: no-durable-in-memory-alone "[] if message.persistent else "
     return [] if message.persistent else list(topic.durables.values())
 

@@ -109,7 +109,7 @@ class Branches(Part):
             raise refusal(f"Cannot {what}: there is no transaction {key}", kind=ErrorKind.XA, xa_code=XAER_NOTA)
         check_is_its(client, branch)
         if branch.is_prepared and not self._may_decide(client, branch):
-            # Transaction managers take this code for a reason to try again later, and not for an outcome.
+            # For a transaction manager, this code is a reason to try again later, and not an outcome.
             raise refusal(
                 f"User {client.principal.name} is not authorized to {what} transaction {key}",
                 "Allowed: the user who prepared it, while this broker is master, and users with write on all "

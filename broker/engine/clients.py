@@ -218,7 +218,7 @@ class Clients(Part):
     # ---- the end
 
     def disconnect(self, client: Client, command: Disconnect) -> None:
-        """End a client in order: it gets the receipt when all before it is durable."""
+        """End a client cleanly: it gets the receipt when all before it is durable."""
         if command.is_awaited:
             client.connection.await_login()
         # An empty operation: it comes back when all before it is durable.

@@ -97,7 +97,7 @@ class DeadLetters(Part):
                 self._append(removal(queue, entry, context=waiting, kind=why))
             return bool(entry.order_key)
         # Copies of one message, which have one id, may meet in a queue: here, or when one of them is retried and moved.
-        # A replay takes the second for a duplicate.
+        # A replay treats the second as a duplicate.
         # prove: copies-have-letters-of-their-own "message.original_destination is not None" -> "False"
         has_own_id = key is not None or message.original_destination is not None
         letter = self._letter(message, destination, target, strategy, cause, has_own_id=has_own_id)

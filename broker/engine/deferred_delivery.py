@@ -18,8 +18,8 @@ from tandemmq.broker.engine.ports import InThread
 
 log = logging.getLogger(__name__)
 
-# A translated text has the length of its message, or down to two thirds of it. On average half of it is counted: one of
-# this number of parts.
+# A translated text is as long as its message, or shorter, down to two thirds. On average half of this length is
+# counted: one of this number of parts.
 MADE_PARTS = 2
 
 

@@ -52,7 +52,7 @@ class Dispatcher(Part):
         super().__init__(shared)
         policies, loop = shared.policies, shared.loop
         self.fan_out = FanOut(self.deliver, loop.start)
-        # Called with an outlet and the address of a reply that a message for it has, if anything depends on that.
+        # If set, called with the outlet that gets a message and the reply address of the message.
         self.gives: Callable[[Outlet, Destination], None] | None = None
         self.preparing = Preparing(loop.prepare_in_thread, self.deliver, self.dispatch)
         # Publishes events of messages; deliveries and acknowledgements only if a policy may want them.
@@ -68,7 +68,7 @@ class Dispatcher(Part):
         # Queues that got messages by what the store reported; they are dispatched at the end of the step. ``pace``: how
         # full that step is.
         self.touched: dict[Queue, None] = {}
-        self.pace = Pace(2 * STEP_SECONDS)  # every message comes this way: a turn of the loop costs something
+        self.pace = Pace(2 * STEP_SECONDS)  # long: every message passes here, and each turn of the loop has a cost
         self.suspects = Suspects(shared, self.dead_letters, self.dispatch)
         self._page_read = Callback(None, self._take_page)
         self._rounds = Rounds(loop.start, self._dispatch_rest)
@@ -119,7 +119,7 @@ class Dispatcher(Part):
             if queue.expired:
                 self._expiring.ask(queue)
             if queue.assignment is not None and queue.assignment.is_placing:
-                rounds = 0  # a step put as many into lanes as it may
+                rounds = 0  # the step has put the maximum number into lanes
             if not queue.has_more:
                 break
         else:
@@ -244,7 +244,8 @@ class Dispatcher(Part):
             self._rounds.ask(queue)  # there is room for another one
 
     def _tell_of(self, deliveries: Sequence[Delivery]) -> None:
-        """Publish deliveries. A delivery to an AUTO subscription is consumed by that; one to a browser is neither."""
+        """Publish deliveries, except those to browsers. A delivery to an AUTO subscription also consumes the
+        message."""
         for subscription, _, entry in deliveries:
             if self._tells_dispatched and not subscription.is_browser:
                 self.tell(MessageEvent.DISPATCHED, entry.message, entry.message.destination, subscription)

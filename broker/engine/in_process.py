@@ -45,7 +45,7 @@ class InProcessClient:
     """A connection and its session in one (broker.core.client.Connection, broker.core.delivery.Session). On the loop.
 
     ``id`` is the connection's; ``peer`` is shown as its origin; ``is_bounded``: the user of this class limits what it
-    holds; ``state``: see ``Engine.opened_for``. ``closed`` of the engine ends it. Raises ClientError for what the
+    holds; ``state``: see ``Engine.opened_for``. The engine's method ``closed`` ends it. Raises ClientError for what the
     engine refuses.
     """
 
@@ -247,5 +247,5 @@ def _raise_of(answers: list[ClientError | None]) -> None:
 
 @coroutine  # a step yields None to the loop, as asyncio.sleep(0) does
 def in_turns(work: Work[T]) -> Work[T]:
-    """Return the result of ``work``, awaited; each of its steps has a turn of the loop."""
+    """Await this: carry out ``work`` and return its result. Each of its steps has a turn of the loop."""
     return (yield from work)

@@ -80,8 +80,8 @@ def paused(destinations: Iterable[Destination], closed: set[Destination]) -> Mus
 
 
 def memory_full(message: Message, target: Target, memory: Memory) -> MustWait | None:
-    """Return the reason why a message that is not stored must wait, if any. ClientError: it exceeds the limit
-    alone."""
+    """Return the reason why a message that is not stored must wait, if any. ClientError: the message alone
+    exceeds the limit."""
     if isinstance(target, Topic) and not target.durables:
         return None
     destination = target.destination
@@ -146,14 +146,15 @@ class StoredBytes:
         return usage
 
     def usage(self, user: str) -> Usage:
-        """Return the bytes of ``user`` on the way to the store. Transactions count there what is sent in them."""
+        """Return the usage of ``user`` that the store does not count yet. Transactions add to it what is sent in
+        them."""
         usage = self._usages.get(user)
         if usage is None:
             usage = self._usages[user] = Usage()
         return usage
 
     def used(self, user: str) -> int:
-        """Return the bytes of ``user``: in the store, on the way there, and in open transactions."""
+        """Return the bytes of ``user``: in the store, handed over to it, and in open transactions."""
         usage = self._usages.get(user)
         mine = 0 if usage is None else usage.handed_over + usage.in_transactions
         return mine + self._balance(user)

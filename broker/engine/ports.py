@@ -13,7 +13,7 @@ from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.store.operations import AddMessage, Operation, OrderKey, Owner, PreparedTransaction, RemoveMessage
 from tandemmq.store.records.message import Destination, Message
 
-# (work, then): does ``work`` beside the loop, and calls ``then`` on the loop afterwards.
+# (work, then): does ``work`` in a thread, and calls ``then`` on the loop afterwards.
 InThread = Callable[[Callable[[], object], Callable[[], None]], object]
 # (seconds, function): ``call_later`` of the loop.
 CallLater = Callable[[float, Callable[[], None]], object]
@@ -61,16 +61,16 @@ class Store(Protocol):
 
 
 class Completion(Protocol):
-    """Context of an operation of the store that has a continuation: made with the operation, called when the operation
-    is durable."""
+    """Continuation of an operation of the store. It is created with the operation, and called when the operation is
+    durable."""
 
     @property
     def client(self) -> Client | None:
-        """Client that waits for it."""
+        """Client that waits for the operation."""
 
     def durable(self, operation: Any) -> Work[None] | None:
-        """Continue: ``operation`` is durable. The work that is returned must be done before the next operation. Queues
-        that got messages are in ``Dispatcher.touched``, and are dispatched at the end of the step."""
+        """Continue after ``operation`` has become durable. The caller must do the returned work before the next
+        operation. Queues that got messages are in ``Dispatcher.touched``, and are dispatched at the end of the step."""
 
 
 class DueSender(Protocol):
@@ -89,14 +89,14 @@ class DueSender(Protocol):
     def send_due(
         self, client: Client, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace
     ) -> Work[None]:
-        """Have ``message`` stored in its destinations in one Atomic with ``parts``, and made visible once that is
-        durable, in steps. ClientError if it cannot be sent; then nothing was handed to the store."""
+        """Store ``message`` in its destinations, in one Atomic with ``parts``. When that is durable, make the message
+        visible, in steps. Raise ClientError if it cannot be sent; then the store got nothing."""
 
     def bury_due(
         self, user: str | None, message: Message, cause: str, parts: Sequence[AddMessage | RemoveMessage]
     ) -> Destination | None:
-        """Have ``message`` of ``user`` stored as a dead letter in one Atomic with ``parts``. Return its destination;
-        None: the policy keeps no such letter."""
+        """Store ``message`` of ``user`` as a dead letter, in one Atomic with ``parts``. Return its destination, or None
+        if the policy keeps no such dead letter."""
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -1,16 +1,16 @@
-"""Messages that come back because their consumers were lost: counted, and in the end dead letters.
+"""Count of how often each message came back because its consumer was lost. In the end it becomes a dead letter.
 
     came back     1, 2 ... maximum_redeliveries - 1    delivered again, with all others
                   maximum_redeliveries                 delivered again alone: it is a suspect
                   once more, when it was alone         a dead letter
 
-A lost consumer had many messages, and at most one of them caused the loss. So the last delivery of each is without
-another suspect of its queue, and a harmless message is acknowledged then. Deliveries that a client gives back in order
-are counted, and never become dead letters.
+A lost consumer had many messages, and at most one of them caused the loss. So no other suspect of
+its queue is in delivery during the last delivery of a message, and a harmless message is acknowledged in that delivery.
+Messages that a client returns itself (it unsubscribes or disconnects) are counted, and never become dead letters.
 
-A count is written when its message comes back, and before a suspect is delivered: so the next master knows it. A
-message that is delivered once is never written again. Only a master that takes over counts the first messages that it
-finds before it delivers them, some for each queue: one of them may have caused the end of the former master.
+A count is written when its message comes back, and before a suspect is delivered: so the next master knows it. No count
+is written for a message that never comes back. Exception: a new master counts the first messages of each queue before
+it delivers them, because one of them may have caused the end of the former master.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.ports import Callback
 from tandemmq.store.operations import CountDeliveries, Page
 
-# Interval of the checks whether the suspect of a queue is acknowledged, so that the next one follows; queues per check.
+# Interval of the checks whether the suspect of a queue was acknowledged and the next one can follow; queues per check.
 POLL_SECONDS = 0.02
 QUEUES_AT_ONCE = 32
-# A consumer that takes longer with a suspect does not delay the others any more.
+# Maximum time for which the next suspect of a queue waits until the consumer acknowledges the one before.
 ALONE_MS_MAX = 10_000
 # Maximum number of suspects that are remembered as delivered alone.
 RELEASED_MAX = 10_000
@@ -38,7 +38,7 @@ RELEASED_MAX = 10_000
 # known to this master only.
 COUNTED_MAX = 1_000
 COUNTED_BYTES_MAX = 8 * 1024 * 1024
-# Limit of all that end within a second: a planned handover must not wait for it.
+# Limit for all subscriptions that end within a second, so that a planned handover does not wait for the counts.
 COUNTED_ALL_BYTES_MAX = 16 * 1024 * 1024
 SECOND_MS = 1_000
 # Limits of one operation of the store, which is one write.
@@ -70,7 +70,7 @@ class Suspects(Part):
     # ---- messages that come back
 
     def comes_back(self, queue: QueueBase, entry: Entry, *, is_seen: bool, is_lost: bool) -> bool:
-        """Handle a delivery of a subscription that ends. Return whether it goes back to its queue."""
+        """Handle a delivery of a subscription that ends. Return whether the message goes back to its queue."""
         most = self._most(queue)
         if not is_seen and _key(queue, entry) in self._released:  # prove: unsent-suspect-comes-again
             self.count(queue, (entry,))  # without the delivery that was counted in advance
@@ -93,7 +93,8 @@ class Suspects(Part):
         return False
 
     def redelivered(self, queue: QueueBase, entries: Sequence[Entry]) -> None:
-        """Count messages that a client delivered to its application again. While it lives, it decides about them."""
+        """Count messages that a client delivered to its application again. While it is connected,
+        it decides when a message becomes a dead letter."""
         most = self._most(queue) or REDELIVERIES_MAX
         for entry in entries:
             if entry.redeliveries < most:
@@ -200,13 +201,14 @@ class Suspects(Part):
     # ---- messages that a new master finds
 
     def read(self, queue: Queue, page: Page, then: Callable[[], None]) -> None:
-        """Count the messages of a page before their delivery: ``then`` takes it in, now or once they are counted."""
+        """Count the messages of a page before their delivery. Call ``then``, which takes in the page: at once, or when
+        the counts are written."""
         counts = {} if queue.is_rereading else self._to_count(queue, page)
         if not counts:
             then()
             return
         # Messages that become durable until then are only counted by the queue (window.py, rule 3), and are not in the
-        # page: so the page is not the end, and the queue reads on.
+        # page: so it is not the last page, and the queue continues to read.
         page.is_end = False  # prove: late-page-has-no-end
         self._append(CountDeliveries(page.owner, counts, Callback(None, lambda _: then())))
 
@@ -232,7 +234,7 @@ class Suspects(Part):
         return counts
 
     def look_through(self, queue: Queue) -> None:
-        """Take messages that came back too often before they were read out of the queue."""
+        """Take out of the queue the messages that had come back too often before the queue read them."""
         most = self._most(queue)
         if most is None:
             return

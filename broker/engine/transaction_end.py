@@ -114,8 +114,8 @@ class TransactionEnd(Part):
         assert removals is not None, "it was made ready"
         try:
             adds, volatile = sender.settle(client, made, identity)
-            # A full store still commits a transaction that only acknowledges, and the state that a session keeps of
-            # that.
+            # A full store still commits a transaction that has only acknowledgements and what a session stores about
+            # them.
             if self._store.is_full and any(not client.owns(add.message.destination) for add in adds):
                 reason = f"Transaction {name!r} was rolled back: {self._store.full_reason}"
                 sender.refused += len(adds)

@@ -3,7 +3,7 @@
 A broker that makes no progress must not keep the lock. So each wait has a bound: a time, or a silence, which is a time
 without a sign of life from the thread that is waited for (store.writer.pulse: a thread that computes is alive, a thread
 that waits for a volume is not). Slow work is no silence. ``tandemmq doctor errors --markdown`` prints this table, and a
-test hangs each row of it.
+test makes each of these waits hang.
 
 Pure: the waiting code is in broker.ha.mastership, and the detector is in the table.
 """
@@ -21,7 +21,7 @@ from tandemmq.broker.ha.states import Phase
 HUNG_SECONDS_MIN: Final = 5.0
 # and at most this long, since a proof may never end, or never be renewed.
 HUNG_SECONDS_MAX: Final = 30.0
-# This broker may hold a lock that has not answered for this long.
+# The broker reports a problem if the lock has not answered for this long: the broker may already hold it.
 LOCK_SILENCE_SECONDS_MAX: Final = 10.0
 
 
@@ -57,8 +57,12 @@ class Notices(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Bound of a wait. ``phases`` is empty for any. ``seconds`` bounds the whole wait, ``silence`` a silence in it: as
-    long as a proof of ownership lasts, between (min, max). With neither, the last proof of ownership is the bound."""
+    """Bound of a wait in ``phases`` (empty: in any phase).
+
+    ``seconds`` bounds the whole wait. ``silence`` (min, max) bounds each silence in it: a silence may be as long as a
+    proof of ownership holds, but at least min, and at most max. Without either, the wait is bounded by the last proof
+    of ownership.
+    """
 
     phases: tuple[Phase, ...]
     at_bound: str
@@ -126,8 +130,8 @@ BOUNDS: Final[Mapping[Wait, Bound]] = {
         Notices.LOOP,
         seconds=5.0,
     ),
-    # Together with the rest of a handover less than TimeoutStopSec in deploy/. Confirmed operations were written long
-    # before.
+    # Together with the rest of a handover, this is less than TimeoutStopSec in deploy/. Confirmed operations were
+    # written long before.
     Wait.CLOSE: Bound((Phase.HANDING_OVER,), _GIVE_UP, Notices.LOOP, seconds=15.0, silence=(10.0, 10.0)),
     Wait.ABORT: Bound((Phase.DEMOTED,), "the broker continues without it", Notices.LOOP, seconds=5.0),
     Wait.DROP: Bound(

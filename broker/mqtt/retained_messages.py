@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 BROKER: Final = Principal("mqtt", may_everything=True)
 #: A prefetch without effect: all messages of the queue must be delivered.
 PREFETCH: Final = 1 << 31
-#: Retained messages use at most one part of this many of the broker's memory: a quarter.
+#: Retained messages use at most the broker's memory divided by this number: a quarter.
 MEMORY_PARTS: Final = 4
 #: Interval of the checks for expired messages.
 EXPIRY_SECONDS: Final = 1.0

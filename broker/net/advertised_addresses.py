@@ -12,8 +12,8 @@ from tandemmq.config.addresses import AMQP, OPENWIRE, SCHEMES, WEBSOCKET, Addres
 from tandemmq.config.addresses import advertised as read_advertised
 
 _LOOPBACK: Final = ("127.", "localhost", "::1")
-# Schemes of clients by the protocol of a connector, and whether it uses TLS. Of WebSocket, only AMQP's clients learn
-# addresses.
+# Schemes of clients, by the protocol of a connector and whether it uses TLS. Of the clients that use WebSocket, only
+# those of AMQP get addresses.
 _OF_CLIENTS: Final = {
     (OPENWIRE, False): "tcp",
     (OPENWIRE, True): "ssl",

@@ -34,8 +34,8 @@ MQTT_GRACE: Final = 1.5
 
 
 def url_of(settings: Settings) -> str:
-    """Return the URL of the broker in BrokerInfo and advisories: that of the first connector with OpenWire, or if there
-    is none of the first connector."""
+    """Return the URL of the broker in BrokerInfo and advisories: the URL of the first OpenWire connector, otherwise of
+    the first connector."""
     hostname = hostname_of(settings)
     for each in settings.connectors:
         if each.protocol == OPENWIRE:

@@ -20,7 +20,7 @@ REFREEZE_SECONDS = 10.0
 
 
 class LongLived:
-    """Freezes long-lived objects, so that the collector skips them. One object for each term as master. On the loop."""
+    """Freezes long-lived objects, so that the collector skips them. Used on the loop; one object per term as master."""
 
     __slots__ = ("_again", "_clock", "_most", "_permanent")
 

@@ -1,7 +1,7 @@
 """Messages that hold a whole encoded message of AMQP, and their form for clients of other protocols. Pure.
 
-ActiveMQ's transformer ``native`` stores messages of AMQP so: a BytesMessage with the property JMS_AMQP_NATIVE. The
-decoder is imported with the first such message.
+ActiveMQ's transformer ``native`` stores messages of AMQP in this form: a BytesMessage with the property
+JMS_AMQP_NATIVE. The decoder is imported with the first such message.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ def is_encoded(message: Message) -> bool:
 
 def decoded(message: Message, *, is_quick: bool) -> Message | None:
     """Return the form of a message that ``is_encoded``, as ActiveMQ's transformer ``jms`` makes it: with the same
-    header, and the body that JMS has for it. A message whose body has none, or
-    that is damaged or compressed, is returned as it is. With
-    ``is_quick``, None is returned for one that takes more than a millisecond or two."""
+    header, and the body that JMS has for it. A message is returned as it is if JMS has no form for its body, or if it
+    is damaged or compressed. With ``is_quick``, None is returned for one that takes more than a millisecond or two."""
     from tandemmq.broker.protocols.amqp.decoded import decode
 
     return decode(message, is_quick=is_quick)

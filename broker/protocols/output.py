@@ -36,7 +36,8 @@ class Output:
         """Do nothing: deliveries do not wait here."""
 
     def set_certificate(self, certificate: str) -> None:
-        """Do nothing: a login without a name is one by certificate."""
+        """Do nothing: this protocol cannot select a login by certificate. The engine uses one if a login has no
+        name."""
 
     def take(self) -> bytes:
         """Return all that is to be written now, and keep nothing of it."""

@@ -333,7 +333,7 @@ class JournalCopy:
         self.lacking.discard(file)
 
     def _remove_skipped(self, file: int) -> None:
-        """Remove a file without its end and the files after it: a later reader would take it for damage."""
+        """Remove a file that lacks its end, and the files after it: a later reader would report it as damaged."""
         self.sync()
         if file == self._file:
             self._close()

@@ -29,8 +29,8 @@ TAKE_SECONDS: Final = 5.0
 
 
 class Leader:
-    """Leader part of a node. ``final``: of the last term that this node led. ``on_yield`` requests a planned
-    handover."""
+    """Leader part of a node. ``final``: position up to which the last term that this node led is final. ``on_yield``
+    requests a planned handover."""
 
     def __init__(self, state: NodeState, links: Links, known: Known, on_yield: Callable[[], object]) -> None:
         self.final = NOWHERE
@@ -70,8 +70,8 @@ class Leader:
 
     @property
     def is_let_go(self) -> bool:
-        """Return whether the store ended the last taken term in order; ``release`` comes next. Other nodes may lead
-        already."""
+        """Return whether the store ended the last taken term without a failure; ``release`` comes next. Other nodes may
+        lead already."""
         taken = self._taken
         return taken is not None and taken.is_let_go
 
@@ -258,7 +258,7 @@ class Leader:
         return max(there, key=lambda store: (places.get(store, NOWHERE), weights.get(store, 0), store), default=None)
 
     def end(self, *, resigns: bool) -> None:
-        """End the process's part. A master has released the mastership before."""
+        """Leave the set when the process ends. A master must have released the mastership before."""
         term = self._state.term
         if term is not None:
             term.depose()

@@ -1,10 +1,9 @@
-"""A member of a set: it is built from its settings; the broker gets from it the authority of the set for its store, and
-the mastership as a lock; and its membership ends when the directory of the stopped node becomes that of a single
-broker.
+"""A member of a set. ``make_replica`` makes its replica from the settings. For the broker, ``SetAuthority`` is the
+authority of its store, and ``SetLocker`` is its lock: it is held while this node is master.
 
-Nothing is converted for that: the promise file gets another name, and the journal counts as it is. Records that the set
-had not made final count here, too; records that only other nodes have do not. `Leaver.standing` reports both
-beforehand.
+``leaver`` ends the membership of a stopped node: its directory becomes that of a single broker. Nothing is converted
+for this: the promise file gets another name, and the journal counts as it is. Records that the set had not made final
+count here, too; records that only other nodes have do not count. `Leaver.standing` reports both beforehand.
 """
 
 from __future__ import annotations
@@ -232,7 +231,7 @@ class SetLocker(Locker):
         return self._replica.try_acquire()
 
     def keep_alive(self) -> bool:
-        # A closed store has ended its term in order: until ``release`` that is no loss of the lock.
+        # A closed store has ended its term cleanly: until ``release`` that is no loss of the lock.
         return self._replica.state.leads or self._replica.is_let_go
 
     def announce(self, epoch: int, admin: str | None = None) -> None:
@@ -286,8 +285,8 @@ class LastKnown:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """State of a stopped node, and its knowledge of the others. ``final``: the place up to which at least all was
-    final; None: unknown.
+    """State of a stopped node, and its knowledge of the others. ``final``: everything up to this place was final,
+    and perhaps more; None: unknown.
 
     ``promise`` is None if no slot can be read, ``set`` if the journal has no header of a set. ``known_at``: time of the
     other knowledge, in seconds since 1970; None: there is none.

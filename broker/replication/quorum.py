@@ -50,12 +50,12 @@ class Voters:
         return Voters(self.ids, {**self.names, **{store: nodes[store] for store in self.ids if store in nodes}})
 
     def add(self, store: str, node: str) -> Voters:
-        """Return these voters and one more, which was none."""
+        """Return these voters and ``store``, which must not be a voter yet."""
         assert store not in self.ids, "a voter is not added again"
         return Voters((*self.ids, store), {**self.names, store: node})
 
     def remove(self, store: str) -> Voters:
-        """Return these voters without one, which was a voter and not the last."""
+        """Return these voters without ``store``, which must be a voter and not the only one."""
         assert store in self.ids, "only a voter is removed"
         assert len(self.ids) > 1, "at least one voter remains"
         return Voters(

@@ -202,7 +202,7 @@ class Replica:
 
     @property
     def is_let_go(self) -> bool:
-        """Return whether the store ended the mastership in order; ``release`` comes next."""
+        """Return whether the store ended the mastership cleanly; ``release`` comes next."""
         return self._leader.is_let_go
 
     @property

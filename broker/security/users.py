@@ -158,7 +158,7 @@ def with_user(text: str, user: User) -> str:
 
 def without_user(text: str, name: str) -> str:
     """Return the file's text without that user's line. Without the last user, the text is NO_USERS: a running broker
-    takes any other file without users for incomplete."""
+    treats any other file without users as incomplete."""
     rest = "\n".join(line for line in text.split("\n") if line.startswith("#") or line.partition(":")[0] != name)
     return rest if any(_lines(rest)) else NO_USERS
 

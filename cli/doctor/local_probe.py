@@ -36,7 +36,7 @@ class LookResult(TypedDict):
 
 
 class LocalProbe:
-    """Probe of this process. `close` ends what it holds and removes nothing."""
+    """Probe of this process. `close` removes no file."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
@@ -52,9 +52,10 @@ class LocalProbe:
     # -- races for a name
 
     def race_links(self, prefix: str, rounds: int) -> list[int]:
-        """Link a file of ours to ``prefix0``, ``prefix1``, ... and return the rounds won, judged by inode, too.
+        """Link a file of this process to ``prefix0``, ``prefix1``, ... and return the rounds that it won.
 
-        The answer alone is not enough: if NFS loses a reply, the repeated request finds our own link (EEXIST).
+        EEXIST does not always mean a lost round: if NFS loses a reply, the repeated request finds the link of this
+        process. So the inode decides.
         """
         source = self._path(f"{prefix}own-{self._name}")
         with open(source, "xb") as file:
@@ -154,7 +155,7 @@ class LocalProbe:
         return os.pread(self._kept[name], READ_BYTES_MAX, 0).decode()
 
     def look(self, name: str, is_there: bool, seconds: float) -> LookResult:
-        """Stat the name until it exists, or does not, as wanted; for ``seconds`` at most."""
+        """Wait until the name exists (or, without ``is_there``, does not exist), for ``seconds`` at most."""
         path = self._path(name)
 
         def is_as_wanted() -> bool:

@@ -17,8 +17,8 @@ RELEASE_SECONDS_MAX = 10.0
 RELEASE_SECONDS_GOOD = 1.0
 RACES = 300
 ROUNDS = 25
-#: Longer than caches of names and attributes usually live (NFS: 60 s at most by default). Waited once, in the first
-#: late round: the volume has failed then, and only the figure is missing.
+#: Longer than caches of names and attributes usually live (NFS: 60 s at most by default). A check waits for this time
+#: at most once: a name that is seen late has failed the check, and only the delay is still to be measured.
 LATE_SECONDS_MAX = 65.0
 
 
@@ -81,10 +81,10 @@ def other_family(pair: ProbePair) -> Finding:
         pair.local.hold("flock")
         is_apart = pair.remote.is_free("flock", by_flock=True)
     except OSError as error:
-        return ok(f"there is no flock here ({error.strerror}); fcntl is what counts")
+        return ok(f"there is no flock here ({error.strerror}); the broker uses fcntl")
     finally:
         pair.local.kill_holder()
-    text = "flock does not see fcntl locks; fcntl is what counts" if is_apart else "flock and fcntl exclude each other"
+    text = "flock does not see fcntl locks; the broker uses fcntl" if is_apart else "flock and fcntl exclude each other"
     return ok(text, is_apart=is_apart)
 
 
@@ -126,12 +126,12 @@ def appearance(pair: ProbePair) -> Finding:
 
 
 def removal(pair: ProbePair) -> Finding:
-    """Check that the other process misses, at its first stat, a name that existed and has just been removed."""
+    """Check that the other process does not see, at its first stat, a name that existed and has just been removed."""
     return _seen_at_once(
         pair,
         False,
-        "the other process misses a removed file at its first stat",
-        "a file that {one} removed was there for {other} for {late}: a master that slept may not see that it was "
+        "the other process no longer sees a removed file at its first stat",
+        "{other} still saw a file that {one} removed for {late}: a master that slept may not see that it was "
         "replaced (on NFS: lookupcache=none)",
         warn,
     )

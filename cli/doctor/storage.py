@@ -1,4 +1,4 @@
-"""``tandemmq doctor storage``: check whether a volume keeps what a pair relies on.
+"""``tandemmq doctor storage``: check whether a volume provides what a pair of brokers requires.
 
 The examination goes from the options of the mount to races with a second process. It works in a scratch directory on
 the volume, always removes it, and opens no file of a broker.
@@ -32,7 +32,7 @@ PORT_MAX = 65535
 HERE = "another process on this host"
 UNTESTED = (
     "that a power cut loses nothing, and that the lock of a host without power is released: test by cutting the power "
-    "(an NFSv4 server waits its lease out, 90 s by default)"
+    "(an NFSv4 server releases it when its lease ends, by default after 90 s)"
 )
 
 Progress = Callable[[str], None]
@@ -160,7 +160,7 @@ def _checks(mount: Mount | None, scratch: str, pair: ProbePair, progress: Progre
 
 
 def mount_checks(mount: Mount | None) -> Iterator[Check]:
-    """Check the mount against the known-bad mounts (`store.volume`). A kind that is not listed is left to the tests."""
+    """Check the mount against the known-bad mounts (`store.volume`). Only the other checks judge other kinds."""
     if mount is None:
         yield Check("mount", warn("the mount of this directory is unknown (no /proc/self/mountinfo)"))
         return

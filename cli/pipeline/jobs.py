@@ -28,7 +28,7 @@ from tandemmq.pipeline.stopping import Stopped, stop_on_sigterm
 def composition(**common: Any) -> None:
     """Show what fills the files of SOURCES: bytes by command, destination, file and hour.
 
-    Exit code 1 if a file does not add up to its size.
+    Exit code 1 if the parts of a file do not add up to its size.
     """
     answer("composition", **common)
 
@@ -140,7 +140,7 @@ def archive(
     You can kill it at any time. Exit code 1 if files were deleted before they were added.
     """
     if common["tail"]:
-        raise click.UsageError("the lake takes closed files only: --tail is not for it")
+        raise click.UsageError("--tail is not possible here: the lake has only closed files")
     own = {
         "every": every,
         "layout": Layout(by, tuple(sorted(set(destinations))), raw),

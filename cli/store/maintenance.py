@@ -109,7 +109,7 @@ def compact(
     does. With --admin, the running master does the work while it serves. Stopping the command or a crash does no harm.
     """
     if (directory is None) == (admin is None):
-        raise click.UsageError("a DIRECTORY that no broker holds, or --admin URL of the broker that does")
+        raise click.UsageError("give a DIRECTORY that no broker uses, or --admin with the URL of the broker")
     if admin is not None:
         report = _compact_by_broker(admin, store)
         after = report.disk_expected

@@ -1,9 +1,10 @@
-// Send and receive over a pair of brokers with stompit (npm install stompit); goes on when the master dies.
+// Send and receive over a pair of brokers with stompit (npm install stompit). The program continues when the master
+// dies.
 //
 //   node pair.js send    a:61613,b:61613 /queue/orders 1000
 //   node pair.js receive a:61613,b:61613 /queue/orders 1000
 //
-// ConnectFailover has ActiveMQ's option names. A Channel sends again what has no receipt and subscribes again.
+// ConnectFailover has ActiveMQ's option names. A Channel sends messages without a receipt again, and subscribes again.
 'use strict';
 
 const { randomUUID } = require('crypto');
@@ -42,7 +43,7 @@ function receive(channel) {
   channel.subscribe({ destination: queue, ack: 'client-individual' }, (error, message, subscription) => {
     if (error) throw error;
     message.readString('utf-8', (failure, body) => {
-      if (failure) return; // the connection broke within it; it comes again
+      if (failure) return; // the connection broke within the message, which is delivered again
       if (!seen.has(body)) {
         console.log(body);
         seen.add(body);

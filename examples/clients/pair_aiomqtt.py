@@ -1,12 +1,13 @@
-"""Publish and subscribe over a pair of brokers with aiomqtt; goes on when the master dies, and loses nothing (QoS 1).
+"""Publish and subscribe over a pair of brokers with aiomqtt. No message is lost when the master dies (QoS 1).
 
 python pair_aiomqtt.py receive a:1883,b:1883 shop/orders 1000
 python pair_aiomqtt.py send    a:1883,b:1883 shop/orders 1000
 
-Subscribe before the first message is published: a topic keeps nothing for who was never there. After that the session
-is the broker's: who comes back, to whichever broker is master, goes on where it was. aiomqtt knows one address and does
-not connect again by itself; that is the program's part, and it must be the same client object that connects: it knows
-which messages are on their way.
+Start the receiver before you publish the first message: a topic keeps no messages for clients that never subscribed.
+The broker stores the session, so a client that reconnects to either broker continues where it was.
+
+aiomqtt takes one address and does not reconnect automatically, so this program does it. It must always use the same
+client object, because this object keeps the messages that are not confirmed.
 """
 
 import asyncio
@@ -18,13 +19,15 @@ from typing import Any, Self
 import aiomqtt
 
 PAUSE_SECONDS = 0.05
-# So long aiomqtt waits for an answer, also one that a lost connection will not bring.
+# Time limit of aiomqtt for each answer. It also waits for an answer after the connection is lost.
 ANSWER_SECONDS = 2.0
 
 
 def is_there(host: str, port: int) -> bool:
-    """Whether somebody listens: a standby does not. Not for the loop: aiomqtt may take its hands off a socket only when
-    its number is another one's already."""
+    """Return whether a broker listens at the address. A standby does not listen.
+
+    Call it on a thread. aiomqtt can release a closed socket late: on the loop, a new socket could have the same number.
+    """
     try:
         socket.create_connection((host, port), ANSWER_SECONDS).close()
     except OSError:
@@ -33,7 +36,7 @@ def is_there(host: str, port: int) -> bool:
 
 
 class FailoverClient(aiomqtt.Client):
-    """A client with several addresses: ``async with`` connects to whoever is master, as long as it takes."""
+    """Client with several addresses. ``async with`` waits until it is connected to the master."""
 
     def __init__(self, addresses: str, identifier: str, **options: Any) -> None:
         self._addresses = [
@@ -47,12 +50,12 @@ class FailoverClient(aiomqtt.Client):
                 if not await asyncio.to_thread(is_there, host, port):
                     continue
                 self._hostname, self._port = host, port
-                self._connected = asyncio.get_running_loop().create_future()  # aiomqtt keeps that of the last time
+                self._connected = asyncio.get_running_loop().create_future()  # aiomqtt would reuse the former one
                 try:
                     return await super().__aenter__()
                 except aiomqtt.MqttError:
                     unanswered = self._client.socket()
-                    if unanswered is not None:  # to be closed by the loop, not by the thread that connects the next one
+                    if unanswered is not None:  # so that the loop closes it, not the thread of the next attempt
                         with contextlib.suppress(OSError):
                             unanswered.shutdown(socket.SHUT_RDWR)
             await asyncio.sleep(PAUSE_SECONDS)
@@ -61,9 +64,9 @@ class FailoverClient(aiomqtt.Client):
         try:
             await super().__aexit__(*error)
         except aiomqtt.MqttError:
-            pass  # it could not say goodbye, to a broker that was killed
+            pass  # DISCONNECT cannot be sent to a broker that was killed
         finally:
-            if self._lock.locked():  # aiomqtt keeps it then, and would not connect again
+            if self._lock.locked():  # after this error, aiomqtt keeps the lock and could not reconnect
                 self._lock.release()
 
 
@@ -75,9 +78,9 @@ async def send(addresses: str, topic: str, count: int) -> None:
         try:
             async with client:
                 while sent < count:
-                    sent += 1  # whatever happens now: the client has it, and sends it again when it comes back
+                    sent += 1  # even if this fails: the client has the message, and sends it after a reconnect
                     await client.publish(topic, f"order {sent}", qos=1)
-                # Answers come in order: what came before this one was confirmed.
+                # Confirmations arrive in order: after this one, all messages are confirmed.
                 await client.publish(f"{topic}/sent", str(sent), qos=1)
                 is_done = True
         except aiomqtt.MqttError:
@@ -94,7 +97,7 @@ async def receive(addresses: str, topic: str, count: int) -> None:
                 print("subscribed", flush=True)
                 async for message in client.messages:
                     order = message.payload.decode()
-                    if order not in seen:  # with QoS 1 one may come twice
+                    if order not in seen:  # with QoS 1 a message can arrive twice
                         print(order, flush=True)
                         seen.add(order)
                     if len(seen) == count:

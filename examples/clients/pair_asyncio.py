@@ -1,4 +1,4 @@
-"""Send and receive over a pair of brokers with tandemmq.client; goes on when the master dies.
+"""Send and receive over a pair of brokers with tandemmq.client. The program continues when the master dies.
 
 python pair_asyncio.py send    a:61613,b:61613 /queue/orders 1000
 python pair_asyncio.py receive a:61613,b:61613 /queue/orders 1000
@@ -15,10 +15,10 @@ def url_of(hosts: str) -> str:
 
 
 async def send(hosts: str, queue: str, count: int) -> None:
-    async with Client(url_of(hosts)) as client:  # at its end all have their receipt
+    async with Client(url_of(hosts)) as client:  # its end waits for all receipts
         for number in range(1, count + 1):
             await client.send(queue, f"order {number}")
-            await asyncio.sleep(0.002)  # a program has other things to do as well
+            await asyncio.sleep(0.002)  # stands for other work
 
 
 async def receive(hosts: str, queue: str, count: int) -> None:
@@ -26,7 +26,7 @@ async def receive(hosts: str, queue: str, count: int) -> None:
     async with Client(url_of(hosts)) as client:
         orders = await client.subscribe(queue)
         async for message in orders:
-            # An acknowledgement that was lost with its connection: the message comes again.
+            # If the acknowledgement is lost with its connection, the message is delivered again.
             if message.text not in seen:
                 print(message.text, flush=True)
                 seen.add(message.text)

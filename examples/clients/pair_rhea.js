@@ -1,10 +1,11 @@
-// Send and receive over a pair of brokers by AMQP 1.0 with rhea (npm install rhea); goes on when the master dies.
+// Send and receive over a pair of brokers by AMQP 1.0 with rhea (npm install rhea). The program continues when the
+// master dies.
 //
 //   node pair_rhea.js send    a:5672,b:5672 orders 1000
 //   node pair_rhea.js receive a:5672,b:5672 orders 1000
 //
 // rhea connects to the next address and opens its links again. A message without an outcome is sent again: the broker
-// may store it twice, so the receiver leaves out what it has seen.
+// may store it twice, so the receiver ignores messages that it has seen.
 'use strict';
 
 const rhea = require('rhea');
@@ -25,7 +26,7 @@ const connection = rhea.connect({
 function send() {
   const sender = connection.open_sender(queue);
   let number = 1;
-  let delivery = null; // of this number; null: it is not sent
+  let delivery = null; // delivery of this number; null: it is not sent
   const next = () => {
     if (delivery === null && sender.sendable()) {
       delivery = sender.send({ durable: true, body: `order ${number}` });
@@ -33,7 +34,7 @@ function send() {
   };
   connection.on('sendable', next);
   connection.on('accepted', (context) => {
-    if (context.delivery !== delivery) return; // of a connection that is lost
+    if (context.delivery !== delivery) return; // a delivery of a lost connection
     delivery = null;
     number += 1;
     if (number > Number(count)) {
@@ -46,7 +47,7 @@ function send() {
     throw new Error(`rejected: ${context.delivery.remote_state.error}`);
   });
   connection.on('disconnected', () => {
-    delivery = null; // it is not known whether the broker has it
+    delivery = null; // the broker may have the message or not: send it again
   });
 }
 

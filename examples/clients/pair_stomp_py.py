@@ -1,10 +1,10 @@
-"""Send and receive over a pair of brokers with stomp.py; goes on when the master dies.
+"""Send and receive over a pair of brokers with stomp.py. The program continues when the master dies.
 
 python pair_stomp_py.py send    a:61613,b:61613 /queue/orders 1000
 python pair_stomp_py.py receive a:61613,b:61613 /queue/orders 1000
 
-stomp.py finds the master among its hosts when it connects. To connect again, to send again what has no receipt, and to
-subscribe again is the program's part.
+stomp.py finds the master among its hosts when it connects. This program reconnects, sends messages without a receipt
+again, and subscribes again.
 """
 
 import sys
@@ -17,12 +17,12 @@ import stomp
 
 PAUSE_SECONDS = 0.05
 RECEIPT_SECONDS = 10.0
-# stomp.py closes its socket in another thread; whoever uses it at that moment meets None.
+# stomp.py closes its socket in another thread and sets it to None, so a call at that moment raises AttributeError.
 LOST = (stomp.exception.StompException, OSError, AttributeError)
 
 
 class Notes(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py has no types
-    """What came on the connection; stomp.py calls it in a thread of its own."""
+    """Frames that arrived on the connection. stomp.py calls the methods in its own thread."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -47,7 +47,7 @@ class Notes(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py has no 
 
 
 def connect(hosts: str) -> tuple[stomp.Connection12, Notes]:
-    """A connection to whoever is master."""
+    """Return a connection to the master."""
     addresses = [(host, int(port)) for host, _, port in (each.rpartition(":") for each in hosts.split(","))]
     while True:
         connection = stomp.Connection12(addresses, heartbeats=(5000, 5000), reconnect_attempts_max=1)
@@ -74,7 +74,7 @@ def send(hosts: str, queue: str, count: int) -> None:
             except LOST:
                 pass
             if receipt not in notes.receipts:
-                connection, notes = connect(hosts)  # and the same message again, under the same number
+                connection, notes = connect(hosts)  # then send the same message with the same number
     connection.disconnect()
 
 
@@ -95,7 +95,7 @@ def receive(hosts: str, queue: str, count: int) -> None:
                     connection.ack(message.headers["ack"])
             connection.disconnect()
         except LOST:
-            pass  # what was not acknowledged comes again
+            pass  # unacknowledged messages are delivered again
 
 
 if __name__ == "__main__":

@@ -1,21 +1,21 @@
-"""`lease-files`: a lease in plain files, for volumes without locks. An example of a kind of lock from outside.
+"""`lease-files`: a lease in plain files, for volumes without locks. An example of a kind of lock in another package.
 
-    <directory>/claim-00000000000000000007    one line of JSON; the highest number is the lease
-    <directory>/.claim-<nonce>                being prepared
+    <directory>/claim-00000000000000000007    one line of JSON; the file with the highest number is the lease
+    <directory>/.claim-<nonce>                a file in preparation
 
     {"holder", "epoch", "pid", "host", "admin", "since", "nonce", "lease_ms", "beat", "released"}
 
-To take the lease is to make the next number appear by link(2), whole, which one of several succeeds in; to renew it is
-to rewrite one's own file with the next `beat`. Nobody compares clocks: a standby that has seen the highest file
-unchanged for longer than its lease, by its own boot clock, takes the next number. The holder's proof counts from
-before it wrote.
+A broker takes the lease with link(2), which makes the complete file with the next number appear. If several brokers
+try, one succeeds. The holder renews the lease: it rewrites its file with the next `beat`. No clocks of two hosts are
+compared: a standby takes the next number when the highest file has not changed for longer than its lease, by the
+standby's own boot clock. The holder's proof begins before its write.
 
-Between a standby's last look at the file and its link lies time, in which the holder may rewrite the file and find no
-next number. So a renewal that is not complete within a lease from the one before is none: a standby has waited longer
-than that when it decides, and one that was complete before that it has seen.
+Some time passes between a standby's last reading of the file and its link. In this time, the holder can rewrite its
+file and find no next number. So a renewal counts only if it is complete within one lease after the previous renewal. A
+standby decides only after a longer time than that, so it has read each renewal that counts.
 
-A slow standby may take a number that others have long passed and removed: so one looks again for higher ones after the
-link. The highest file is never removed, hence there is always one to be seen.
+A slow standby can take a number that other brokers used and removed long ago. So each broker checks for higher numbers
+after its link. The highest file is never removed, so such a broker always finds a higher number.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ DIGITS: Final = 20
 CONTENT_BYTES_MAX: Final = 4096
 LEASE_MS: Final = 2_000.0
 LEASE_MS_MIN: Final = 100.0
-#: Of a lease, its holder does not rely on this part, and a standby waits that part longer.
+#: Part of a lease that the proof of the holder does not include, and the part by which a standby waits longer.
 MARGIN: Final = 0.1
 SLACK: Final = 0.25
-#: A file that is swept before it is read is looked for anew; so often a question.
+#: Maximum number of readings, if the highest file is removed before it can be read.
 LOOKS_MAX: Final = 5
-#: So many beats of a file that has our name are a living namesake; one may be the last word of a former life.
+#: Number of changes that show that another broker with our name is alive. A former life of this broker can cause one.
 NAMESAKE_BEATS: Final = 2
 NONCE_BITS: Final = 64
 
 
 @dataclass(slots=True)
 class _Claim:
-    """The file that we hold, open."""
+    """The file of this broker, which is open."""
 
     number: int
     path: str
@@ -58,7 +58,7 @@ class _Claim:
 
 @dataclass(slots=True)
 class _Watch:
-    """Since when, by our boot clock, the highest file stands as it does."""
+    """The highest file at the last reading, and the time of its last change by our boot clock."""
 
     number: int = -1
     content: bytes = b""
@@ -75,7 +75,7 @@ class _Watch:
 
 
 class LeaseFilesLocker(LeasedLocker):
-    """A lease among the brokers that name the same `directory`."""
+    """Lease of the brokers that have the same `directory`."""
 
     kind = "lease-files"
 
@@ -99,10 +99,11 @@ class LeaseFilesLocker(LeasedLocker):
 
     @property
     def lease_seconds(self) -> float:
-        """Of its own, since a pair that leaves `lock_acquire_sleep_interval` out has the one of lock files."""
+        """Length of the lease. It has its own option, because the default of `lock_acquire_sleep_interval` is for lock
+        files."""
         return self._lease_ms / 1000
 
-    # Taking it
+    # Acquiring
 
     def try_acquire(self) -> bool:
         if self._claim is not None:
@@ -119,14 +120,15 @@ class LeaseFilesLocker(LeasedLocker):
             raise self._unavailable(error) from error
 
     def _is_free(self, content: bytes) -> bool:
-        """As seen by `_watch`: there is none, it was let go, or nobody has written to it for too long."""
+        """Return whether no broker has the lease: there is no file, it is released, or it has not changed for too
+        long (`_watch`)."""
         line = _read(content)
         lease_seconds = float(line.get("lease_ms", self._lease_ms)) / 1000
         unchanged_seconds = self.clock.now() - self._watch.since_seconds
         return self._watch.number == 0 or bool(line.get("released")) or unchanged_seconds > lease_seconds * (1 + SLACK)
 
     def _wait_behind(self, content: bytes) -> None:
-        """Raises LockRefused when a living broker with our own name has it."""
+        """Raise LockRefused if another broker with our name has the lease and is alive."""
         holder = _holder_in(content)
         is_namesake = holder is not None and holder.name == self.request.holder.name
         self._note_namesake(is_namesake)
@@ -161,7 +163,7 @@ class LeaseFilesLocker(LeasedLocker):
                 os.close(descriptor)
 
     def _sweep(self, number: int) -> None:
-        """Remove the leases before ours, the lowest first: whoever still believes in one sees that it is gone."""
+        """Remove the files before ours, the lowest first, so that a former holder finds its file missing."""
         for lower in sorted(self._numbers()):
             if lower < number:
                 try:
@@ -169,7 +171,7 @@ class LeaseFilesLocker(LeasedLocker):
                 except FileNotFoundError:
                     pass
 
-    # Keeping it
+    # Renewing
 
     def keep_alive(self) -> bool:
         claim = self._claim
@@ -186,16 +188,18 @@ class LeaseFilesLocker(LeasedLocker):
         return not self._is_lost
 
     def _has_ended(self) -> bool:
-        """Asked behind a renewal: whoever saw none since the one before may have decided by now."""
+        """Return whether the lease had ended when a renewal was complete: a standby may have taken it."""
         return self.clock.now() - self._proof.known_at_seconds >= self.lease_seconds
 
     def _is_highest(self, claim: _Claim) -> bool:
-        """After writing: no next one is there, and ours still is. If the next came and went, ours went before it."""
+        """Return whether our file exists and no next one does. Call it after a write. If the next file was removed,
+        ours was removed before it."""
         try:
             if os.stat(claim.path).st_ino != claim.inode:
                 return False
         except FileNotFoundError:
-            # The directory is away, a mount that was lost: unknown. Only our file is: somebody swept it.
+            # If the directory is missing (a lost mount), this raises an error: the lease may not be lost. If only our
+            # file is missing, another broker removed it.
             os.stat(self._directory)
             return False
         try:
@@ -218,20 +222,20 @@ class LeaseFilesLocker(LeasedLocker):
         if claim is None:
             return
         try:
-            # In a file that is not the highest any more nobody reads it.
+            # If the file is not the highest any more, no broker reads this.
             _write(claim.descriptor, claim.line | {"released": True})
         except OSError:
-            pass  # it ends by itself, a lease later
+            pass  # the lease expires
         finally:
             os.close(claim.descriptor)
 
-    # Telling
+    # Reporting
 
     def proof(self) -> Proof:
         return self._proof
 
     def holder(self) -> Holder | None:
-        """Any thread may ask."""
+        """Return the holder, or None. Any thread."""
         try:
             number, content = self._highest()
         except FileNotFoundError:
@@ -244,7 +248,7 @@ class LeaseFilesLocker(LeasedLocker):
     # Files
 
     def _highest(self) -> tuple[int, bytes]:
-        """Number and content of the lease; 0 and nothing when there never was one."""
+        """Return number and content of the highest file; 0 and b"" if there is none."""
         for tries_left in reversed(range(LOOKS_MAX)):
             number = max(self._numbers(), default=0)
             if number == 0:
@@ -252,7 +256,7 @@ class LeaseFilesLocker(LeasedLocker):
             try:
                 with open(self._path(number), "rb") as file:
                     return number, file.read(CONTENT_BYTES_MAX)
-            except FileNotFoundError:  # between listing and opening somebody took the next number, and swept
+            except FileNotFoundError:  # meanwhile another broker took the next number and removed this file
                 if not tries_left:
                     raise
         return 0, b""
@@ -264,7 +268,7 @@ class LeaseFilesLocker(LeasedLocker):
         return os.path.join(self._directory, f"{PREFIX}{number:0{DIGITS}d}")
 
     def _unavailable(self, error: OSError) -> LockUnavailable:
-        return LockUnavailable(f"{self.where} cannot be asked: {error.strerror or error}", error.errno)
+        return LockUnavailable(f"{self.where} is unavailable: {error.strerror or error}", error.errno)
 
     def _proof_since(self, known_at_seconds: float) -> Proof:
         return Proof(known_at_seconds, self.lease_seconds * (1 - MARGIN))
@@ -274,13 +278,13 @@ def _link(prepared: str, path: str, inode: int) -> bool:
     try:
         os.link(prepared, path)
     except FileExistsError:
-        # On NFS the answer to a link that succeeded may be lost, and the repetition finds it there.
+        # NFS repeats a request whose reply was lost, so the name may be our own link.
         return os.stat(path).st_ino == inode
     return True
 
 
 def _write(descriptor: int, line: dict[str, Any]) -> None:
-    """Rewrite the file, synced. Whoever reads meanwhile may see a mixture: that, too, is a change."""
+    """Rewrite and sync the file. A reader can see a mixture of old and new content, which also counts as a change."""
     content = json.dumps(line).encode() + b"\n"
     if os.pwrite(descriptor, content, 0) != len(content):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -300,7 +304,7 @@ def _line_of(holder: Holder) -> dict[str, Any]:
 
 
 def _read(content: bytes) -> dict[str, Any]:
-    """What stands there; empty when it cannot be read."""
+    """Return the values in a file; {} if it is invalid."""
     try:
         line = json.loads(content)
     except ValueError:
@@ -313,6 +317,6 @@ def _holder_in(content: bytes) -> Holder | None:
     if line.get("released"):
         return None
     if "holder" not in line:
-        return Holder("somebody whose lease cannot be read") if content else None
+        return Holder("a broker whose lease cannot be read") if content else None
     facts = (line.get(key) for key in ("epoch", "pid", "host", "admin", "since"))
     return Holder(str(line["holder"]), *facts)

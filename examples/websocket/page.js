@@ -21,7 +21,7 @@ function count(id) {
   find(id).textContent = Number(find(id).textContent) + 1;
 }
 
-// What was taken and not confirmed when its broker died comes again: it is known by its id, and shown once.
+// A message whose acknowledgement was lost with its broker is delivered again. Its id shows that, and it is shown once.
 const seen = new Set();
 
 client.subscribe(destination, message => {

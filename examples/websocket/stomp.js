@@ -1,22 +1,22 @@
-/* STOMP 1.2 by WebSocket, for a browser, without any library.
+/* STOMP 1.2 over WebSocket, for a browser, without a library.
  *
  *     const client = new StompClient(["ws://one:61614", "ws://two:61614"]);
  *     client.subscribe("/queue/orders", message => { show(message.body); message.ack(); });
  *     await client.send("/queue/orders", "hello");      // it is on the broker's disk now
  *
- * The URLs are those of a pair: the master answers, the standby does not. When a connection ends, the next one is
- * looked for; subscriptions are made again, and what was sent and not confirmed is sent again under the same id, by
- * which the broker stores it once.
+ * The URLs are those of a pair: the master answers, the standby does not. When a connection ends, the client tries the
+ * next URL, subscribes again, and sends unconfirmed messages again with the same id, so that the broker stores each of
+ * them once.
  */
 
 const HEART_BEAT_MS = 10_000;
-// So many times the interval the broker may be silent.
+// Number of heart-beat intervals for which the broker may be silent.
 const SILENT_INTERVALS_MAX = 2;
 const DELAY_MS_MIN = 50;
 const DELAY_MS_MAX = 2_000;
-// To answer, before the next URL is tried.
+// Time limit for an answer, before the next URL is tried.
 const CONNECT_MS_MAX = 5_000;
-// What waits for its receipt; one more is refused.
+// Maximum number of messages that wait for their receipt; further ones are refused.
 const UNCONFIRMED_MAX = 10_000;
 
 export class StompClient {
@@ -31,13 +31,14 @@ export class StompClient {
     this._unconfirmed = new Map(); // by receipt, in the order of sending
     this._producer = crypto.getRandomValues(new Uint32Array(4)).join("-");
     this._sent = 0;
-    this._next = 0; // of the URLs
+    this._next = 0; // index of the URL to try
     this._delay = DELAY_MS_MIN;
     this._isOver = false;
     this._connect();
   }
 
-  /* Messages of a destination, as they come: {headers, body, ack()}. Each is to be acknowledged, or comes again. */
+  /* Call onMessage with each message of a destination: {headers, body, ack()}. Unacknowledged messages are delivered
+   * again. */
   subscribe(destination, onMessage, headers = {}) {
     const id = `${this._subscriptions.size + 1}`;
     const all = { id, destination, ack: "client-individual", ...headers };
@@ -45,7 +46,7 @@ export class StompClient {
     if (this.isConnected) this._say("SUBSCRIBE", all);
   }
 
-  /* Resolved when the broker has stored it, however often it had to be sent. */
+  /* Return a promise that resolves when the broker has stored the message, also if it had to be sent several times. */
   send(destination, body, headers = {}) {
     if (this._unconfirmed.size >= UNCONFIRMED_MAX) return Promise.reject(new Error("too much is not confirmed"));
     const number = ++this._sent;
@@ -87,7 +88,7 @@ export class StompClient {
     };
   }
 
-  /* That connection is over: the next one, soon, and later each time that none is had. */
+  /* Give up a connection, and try the next URL soon. The delay grows after each round over all URLs. */
   _lose(socket) {
     if (socket !== this._socket) return;
     socket.close();
@@ -155,7 +156,8 @@ export class StompClient {
   }
 }
 
-/* Frames from messages, of text or binary; a frame may come in several messages, and a message have several. */
+/* Parse frames from text or binary messages. A frame can arrive in several messages, and a message can contain several
+ * frames. */
 export class FrameParser {
   constructor() {
     this._rest = new Uint8Array();

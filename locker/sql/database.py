@@ -204,8 +204,8 @@ class DatabaseLocker(Locker):
         return not self._is_lost
 
     def _is_still_mine(self, stamp: int) -> bool:
-        """Return whether our transaction still sees its stamp. The lock is lost if the connection or the transaction
-        is."""
+        """Return whether our transaction still sees its stamp. Without the connection or the transaction, the lock is
+        lost."""
         if not self._session.is_connected:
             return False  # prove: lost-connection-is-a-lost-lock
         try:

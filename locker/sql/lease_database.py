@@ -6,7 +6,7 @@ LeaseDatabaseLocker.
     BROKER_NAME   the holder
 
 This is ActiveMQ's table ACTIVEMQ_LOCK, without an additional column. TandemMQ writes further values into BROKER_NAME.
-An ActiveMQ broker takes all of it for the name of another broker. A name without these values is that of an ActiveMQ
+An ActiveMQ broker reads all of it as the name of another broker. A name without these values is that of an ActiveMQ
 broker:
 
     name|epoch|nonce|lease in ms|since in ms|pid|host|admin URL

@@ -43,7 +43,7 @@ PARAMETERS: Final = {
 _CREATE: Final = "create_lock_schema_statements"
 _NAME: Final = (re.compile(r"[\w$.\"`\[\]-]*"), "a name in SQL, with quotes if SQL requires them")
 _TYPE: Final = (re.compile(r"[\w(), ]+"), "an SQL type, like VARCHAR(250)")
-# A quoted text (left unchanged), a parameter, or a colon (escaped).
+# A quoted text (only its colons are escaped), a parameter, or a colon (escaped).
 _QUOTED_OR_PARAMETER: Final = re.compile(r"('[^']*')|(\?)|(:)")
 
 

@@ -1,7 +1,7 @@
 """Archive journals in a message lake: Parquet by date and destination. Each closed file is added once, even if the job
 is killed.
 
-    LAKE/messages   the table messages; ``date`` is the day on which the broker took the message
+    LAKE/messages   the table messages; ``date`` is the day on which the broker received the message
     LAKE/acks       the table acks, and
     LAKE/records    the table records: everything else about the fate of messages. ``date`` is the first day of
                     the journal file, since records carry no time

@@ -38,8 +38,8 @@ DESTINATIONS_NAMED: Final = 5
 
 
 def composition(records: DataFrame, batches: DataFrame) -> DataFrame:
-    """Return store, file, hour, command, destination_type, destination, records, bytes. The last four terms of the sum
-    above have their names as command, and neither destination nor hour."""
+    """Return store, file, hour, command, destination_type, destination, records, bytes. Each of the last four terms of
+    the sum above is a row whose command is the name of the term, without destination and hour."""
     by_record = (
         records.withColumn("hour", F.date_trunc("hour", _clock()))
         .groupBy("store", "file", "hour", "command", "destination_type", "destination")
@@ -126,7 +126,7 @@ def findings(by_command: Table, by_destination: Table, unbalanced: int) -> tuple
         if share >= FILLING_SHARE and command == PRODUCER_AUDIT:
             names = [str(row[1]) for row in by_destination.rows[:DESTINATIONS_NAMED]]
             found.append(
-                "The audit of producers was written whole at each checkpoint, while little else was: consume or expire "
+                "Each checkpoint wrote the whole audit of producers, and little else was written: consume or expire "
                 f"the messages that hold the files ({', '.join(names) or 'none is left'}), make the audit smaller "
                 "(maxFailoverProducersToTrack, failoverProducersAuditDepth), or write it only when it changed, as "
                 "TandemMQ does."

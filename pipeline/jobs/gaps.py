@@ -3,8 +3,8 @@ the figures of a job uncertain, so the job reports them.
 
     missing    a header of this broker names the file, and no mark says that a broker removed it
     elsewhere  the same, if only archives are read: the store may still have it
-    unknown    reclaimed, or lost: a number between others, in a journal without headers (ActiveMQ's), or one into
-               which ActiveMQ wrote after the newest header; and the files that this header names
+    unknown    reclaimed or lost. The journal has no header (it is ActiveMQ's), or ActiveMQ wrote after the newest
+               header. The file's number lies between those of other files, or this header names the file
     gone       it existed when the job began, and was reclaimed before the job ended
 """
 
@@ -111,9 +111,9 @@ def _filled(files: Mapping[str, Sequence[int]]) -> ByStore:
 
 
 def traces(files: Mapping[int, JournalFile], cut: int | None = None) -> tuple[list[tuple[int, str]], bool]:
-    """Return the newest header of a store and the marks from its file on, each with its place; and whether ActiveMQ
-    wrote after that header or there is no header. (ActiveMQ writes no mark for a file that it removes.) ``cut``: only
-    records before that place."""
+    """Return the newest header of a store and the marks in its file and later ones, each with its place. The second
+    value is True if ActiveMQ wrote after that header, or if there is no header. (ActiveMQ writes no mark for a file
+    that it removes.) ``cut``: only records before that place."""
     before = [number for number in files if cut is None or number << 32 < cut]
     newest = max((number for number in before if files[number].epoch is not None), default=None)
     if newest is None:

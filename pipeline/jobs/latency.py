@@ -57,9 +57,9 @@ def destination_stats(lives: DataFrame, window_seconds: int = WINDOW_SECONDS) ->
 
     ``store, destination_type, destination, window_start, window_end, enqueued, acked, gone, backlog_end, p50_ms,
     p95_ms, p99_ms, max_ms, interval_error_ms, unbounded``. ``gone`` messages expired, were dead-lettered or removed
-    with their queue; ``backlog_end`` is the backlog at the end of the window, of messages stored in the files read.
-    Latencies are those of messages acknowledged in the window, without the ``unbounded`` ones, whose latest time is
-    unknown. ``lives`` is the result of ``lifecycle``; messages without any time are in no window.
+    with their queue; ``backlog_end`` is the backlog at the end of the window, of messages stored in the files that were
+    read. Latencies are those of messages acknowledged in the window, without the ``unbounded`` ones, whose latest time
+    is unknown. ``lives`` is the result of ``lifecycle``; messages without any time are in no window.
     """
     timed = lives.where(F.col("added_lo").isNotNull())
     entered = timed.withColumn("_at", F.col("added_lo")).withColumn("_enters", F.lit(1))

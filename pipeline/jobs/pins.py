@@ -222,8 +222,8 @@ def findings(verdicts: Sequence[Verdict], drains: Sequence[Drained], *, archived
         count = f"{drain.items:,} message{'' if drain.items == 1 else 's'}"
         lines.append(
             f"{where}{ranges_of(drain.freed)} {'is' if len(drain.freed) == 1 else 'are'} held by {count} of "
-            f"{drain.destination}{oldest}; were {'it' if drain.items == 1 else 'they'} consumed, {size(drain.bytes)} "
-            "would go."
+            f"{drain.destination}{oldest}. If {'it is' if drain.items == 1 else 'they are'} consumed, "
+            f"{size(drain.bytes)} can be removed."
         )
     if going:
         lines.append(

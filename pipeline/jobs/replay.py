@@ -64,9 +64,9 @@ def run(
     """Replay the messages of ``request`` to ``target``. Without a target, report what would be sent and how long it
     would take.
 
-    Writes ``replay_selection``, ``replay_ledger``, ``replay_refused`` and the state of the replay below ``out``. Not
-    clean while a selected message is not at the broker. Raises ValueError if ``out`` holds another replay, InUse if one
-    is running with it.
+    Writes ``replay_selection``, ``replay_ledger``, ``replay_refused`` and the state of the replay below ``out``. The
+    summary is clean only if all selected messages are at the broker. Raises ValueError if ``out`` holds another replay,
+    InUse if one is running with it.
     """
     out = os.path.abspath(out)
     ledger = Ledger(Path(out) / STATE)

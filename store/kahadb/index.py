@@ -38,8 +38,8 @@ T = TypeVar("T")
 
 
 class KahaEntry(NamedTuple):
-    """Message. ``sequence``: its number in the order of arrival at its destination. ``size``: of its record in bytes;
-    None before index version 6."""
+    """Message. ``sequence``: its number in the order of arrival at its destination. ``size``: bytes of its record; None
+    before index version 6."""
 
     sequence: int
     message_id: str
@@ -51,8 +51,8 @@ class KahaEntry(NamedTuple):
 class KahaSubscription:
     """Durable subscription: its command as stored bytes (``payload``, with the command's number) and decoded.
 
-    ``location``: of its record in the journal; None before index version 5. ``pending``: the sequences of its pending
-    messages; it may also contain the sequence of the next message.
+    ``location``: place of its record in the journal; None before index version 5. ``pending``: the sequences of its
+    pending messages; it may also contain the sequence of the next message.
     """
 
     key: str
@@ -279,7 +279,7 @@ def _read_subscription(cursor: Cursor) -> tuple[Subscription, bytes]:
     cursor.take(length)
     payload = SUBSCRIPTION_COMMAND + cursor.data[start : cursor.at]
     command = decode(payload)
-    assert isinstance(command, Subscription), "its number was given"
+    assert isinstance(command, Subscription), "the payload begins with the number of a subscription command"
     if command.info is None:
         raise ValueError(f"subscription {command.subscription_key} has no description")
     return command, payload

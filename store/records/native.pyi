@@ -23,7 +23,8 @@ def plain_add(
     producer, destination  encoded OpenWire objects
     properties             encoded map; b"": no properties
     field                  encoded fields of the record before the message id: the transaction, if any, and the
-    destination key                    the message id in UTF-8
+                           destination
+    key                    the message id in UTF-8
     tail                   encoded fields of the priority
 
     Return None if modified UTF-8 differs from ``body``, a text. Raises OverflowError for a number that is out of range.

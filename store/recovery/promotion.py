@@ -270,7 +270,7 @@ class Promotion:
         )
         try:
             state = follower.state
-            # Without files that were given up: other nodes may have removed them already.
+            # Files that were given up are not named, because other nodes may have removed them already.
             # prove: authority-begins-before-header order header-before-epoch
             authority.begin(self._first, lambda: tuple(sorted({*state.named_files(), writer.file})))
             # These are the files of the state, not those of the directory. A deposed broker may have linked a file

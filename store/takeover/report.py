@@ -13,10 +13,10 @@ class Report:
     """Result of a take-over.
 
     ``has_index``: db.data was read; otherwise only the journal was used. ``index_damage``: why an existing db.data was
-    not used. ``was_closed``: ActiveMQ closed it in order. ``openwire_version``: version of ActiveMQ's bodies.
-    ``corrected``: kind -> number of errors of the state from the journal alone. ``prepared``: keys of the transactions
-    that wait for their outcome. ``set_aside``: new paths of ActiveMQ's index files. ``seconds``: duration of
-    ``prepare_takeover``.
+    not used. ``was_closed``: ActiveMQ closed it cleanly. ``openwire_version``: version of ActiveMQ's bodies.
+    ``corrected``: kind -> number of differences between ActiveMQ's state and that of the journal alone. ``prepared``:
+    keys of the transactions that wait for their outcome. ``set_aside``: new paths of ActiveMQ's index files.
+    ``seconds``: duration of ``prepare_takeover``.
     """
 
     directory: str
@@ -34,7 +34,7 @@ class Report:
 
     @property
     def corrections(self) -> int:
-        """Number of errors of the state from the journal alone."""
+        """Number of differences between ActiveMQ's state and that of the journal alone."""
         return sum(self.corrected.values())
 
     def lines(self) -> Iterator[str]:

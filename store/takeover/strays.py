@@ -72,7 +72,7 @@ def repeat_records(plan: Plan, follower: Follower, skipped: list[int]) -> None:
 
 
 def _appended(files: JournalFiles, file: int, end: int | None) -> Iterator[bytes]:
-    """Yield the records after the copies. The first of them is the trace that ActiveMQ has started."""
+    """Yield the records after the copies. The first of them is the trace that ActiveMQ writes when it starts."""
     is_appended = False
     for batch in scan(files, file, 0, end, on_corrupt=lambda damage: None):
         for _, payload in batch.records:
@@ -82,7 +82,7 @@ def _appended(files: JournalFiles, file: int, end: int | None) -> Iterator[bytes
 
 
 def _outcome(state: State, payload: bytes) -> bytes | None:
-    """Return the record that repeats ``payload`` if that removed or ended something that does not exist now."""
+    """Return the record to repeat if ``payload`` removed or ended something that no longer exists; otherwise None."""
     command = decode(payload)
     match command:
         case RemoveMessage(destination, message_id, _, key):

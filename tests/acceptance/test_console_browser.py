@@ -179,7 +179,7 @@ def test_without_users_everybody_looks_and_the_token_does_the_rest(shown: Shown,
         window = shown(None, of=broker)
         window.get_by_text("anybody (viewer)").wait_for()
         window.get_by_role("link", name="Queues").click()
-        window.get_by_text("No queue of that name").wait_for()
+        window.get_by_text("No matching queue").wait_for()
         assert window.get_by_role("button", name="Create a queue…").count() == 0
         window.get_by_role("link", name="Log in").click()
         window.get_by_label("Admin token").fill(broker.authorization["Authorization"].removeprefix("Bearer "))
@@ -507,7 +507,7 @@ def test_a_standby_shows_itself_and_who_is_master(
     shown: Shown, pair: tuple[ConsoleBroker, ConsoleBroker], broker: ConsoleBroker
 ) -> None:
     window = shown("ada", "overview", of=pair[1])
-    window.get_by_text("If the master died now").wait_for()
+    window.get_by_text("If the master fails now").wait_for()
     links = window.get_by_role("navigation").get_by_role("link").all_inner_texts()
     assert links == ["Overview", "Failover", "Users"]
     link = window.get_by_role("link", name=re.compile("^one "))
@@ -522,7 +522,7 @@ def test_the_page_of_a_standby_becomes_that_of_a_master(
     shown: Shown, pair: tuple[ConsoleBroker, ConsoleBroker], broker: ConsoleBroker
 ) -> None:
     window = shown("ada", "overview", of=pair[1])
-    window.get_by_text("If the master died now").wait_for()
+    window.get_by_text("If the master fails now").wait_for()
     broker.kill()
     pair[1].wait_role("master")
     window.get_by_role("link", name="Queues").click()

@@ -196,7 +196,7 @@ def test_another_user_of_the_host_is_told_what_he_lacks(guarded: BrokerProcess) 
     command = [*under, sys.executable, "-m", "tandemmq", "handover", "--admin", f"http://127.0.0.1:{guarded.admin}"]
     done = subprocess.run([*command, "--wait", "0"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert f"wants its admin token, in {token}: Permission denied" in done.stderr
+    assert f"requires its admin token, in {token}: Permission denied" in done.stderr
     assert "--login NAME" in done.stderr
 
 

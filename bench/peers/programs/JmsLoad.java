@@ -28,7 +28,7 @@ import jakarta.jms.XASession;
  * what it reads and writes.
  *
  *   java JmsLoad HOST PORT PATTERN BYTES [PACKAGE]     PACKAGE: of the connection factory, org.apache.activemq; with
- *                                                      org.apache.qpid.jms it speaks AMQP
+ *                                                      org.apache.qpid.jms it uses AMQP
  *
  * Each sender and each receiver has its own connection. A LIVE pattern sends and receives at the same time, at most
  * WAITING_MAX messages apart. A FILLED pattern receives what "go" has sent before. What a SENDING pattern sends is
@@ -190,7 +190,7 @@ public final class JmsLoad {
         kind = Kind.FILLED;
     }
 
-    // ---- Who sends
+    // ---- Senders
 
     private void send(int count, boolean commits) throws Exception {
         for (int number = 0; number < count; number++) {
@@ -231,7 +231,7 @@ public final class JmsLoad {
         }
     }
 
-    // ---- Who receives
+    // ---- Receivers
 
     private void listen(int count, int mode) throws Exception {
         for (int number = 0; number < count; number++) {
@@ -366,7 +366,7 @@ public final class JmsLoad {
         }
     }
 
-    // ---- What all have in common
+    // ---- Common parts
 
     private void fill(long count, String queue, int queues) throws Exception {
         boolean wasAsync = isAsync;

@@ -1,5 +1,5 @@
 """Tasks of operators that may take long: each continues when its caller disconnects, and can be stopped between two
-messages. A backup is made by a separate process, so that it takes no time of the broker's.
+messages. A backup is made by a separate process, so that the broker need not spend time on it.
 """
 
 from __future__ import annotations

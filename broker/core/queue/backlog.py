@@ -44,7 +44,7 @@ class Backlog:
         self.count = 0
 
     def add(self, entries: deque[Entry], known: Known) -> None:
-        """Add sorted ``entries``, which the caller gives away."""
+        """Add sorted ``entries``. The caller no longer uses them."""
         if not entries:
             return
         self.count += len(entries)

@@ -1,5 +1,5 @@
-"""Queue of messages in order, given in turn to the consumers that have credit. It decides and returns, and never
-acts."""
+"""Queue of messages in order, given in turn to the consumers that have credit. It returns its decisions, and
+does not carry them out."""
 
 from __future__ import annotations
 

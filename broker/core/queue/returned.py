@@ -26,7 +26,7 @@ class Returned:
         heappush(self.heap, (entry.position, entry))
 
     def add_run(self, run: deque[Entry]) -> None:
-        """Add a sorted ``run``, which the caller gives away."""
+        """Add a sorted ``run``, which the caller must not use any more."""
         if not run:
             return
         self.total += len(run)

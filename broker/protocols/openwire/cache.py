@@ -27,7 +27,7 @@ class ReadCache:
             raise WireError(f"cache index {index} was never defined") from None
 
     def put(self, index: int, value: object) -> None:
-        """Keep the object; with index -1, do not."""
+        """Keep the object. With index -1, do not keep it."""
         if index >= self._size:
             raise WireError(f"cache index {index}, below {self._size} expected")
         if index >= 0:
@@ -35,7 +35,8 @@ class ReadCache:
 
 
 class WriteCache:
-    """Objects that were sent to the peer, by data type and value: indexes go round, the oldest is sent anew."""
+    """Objects that were sent to the peer, by data type and value. If all indexes are used, a new object takes the index
+    of the oldest one, which is then sent in whole when it occurs again."""
 
     __slots__ = ("_indexes", "_keys", "_next", "_size")
 
@@ -53,7 +54,7 @@ class WriteCache:
     def add(self, key: Key) -> int:
         """Return the index under which the peer is to keep the object; -1: not to keep it."""
         if self._size < 2:
-            return -1  # a transaction's id and the connection's in it would take each other's only index
+            return -1  # a transaction's id contains its connection's id: each would take the only index from the other
         index = self._next
         self._next = (index + 1) % self._size
         if (former := self._keys.get(index)) is not None:

@@ -123,8 +123,8 @@ class WireFormat:
 
     def decode(self, frame: bytes, work_max: int = WORK_UNBOUNDED) -> Command:
         """Return the command of a whole frame, size included. Raises WireError, and nothing else, for any other bytes,
-        and for a frame of more than ``work_max`` fields: elements of arrays count, and text beyond ASCII for its
-        length."""
+        and for a frame of more than ``work_max`` fields: elements of arrays count as fields, and so do the bytes
+        of text that is not ASCII."""
         if len(frame) < _HEAD.size:
             raise WireError(f"a frame of {len(frame)} bytes holds no command")
         size, number = _HEAD.unpack_from(frame)

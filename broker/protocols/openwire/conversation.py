@@ -62,7 +62,8 @@ _RECOVER: Final = int(TransactionType.RECOVER)
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """Receipt of more than a response. ``command_id``: of the command to respond to; None: no response is awaited."""
+    """Receipt that also calls ``done`` or ``failed``. ``command_id``: the command to respond to; None: the client
+    awaits no response."""
 
     command_id: int | None
     done: Callable[[], object] | None = None

@@ -32,8 +32,8 @@ _CLASSES = {
 
 
 def throwable_of(error: ClientError) -> Throwable:
-    """Return the exception by which a client learns of ``error``. Its text is never null, because old clients fail if
-    it is."""
+    """Return the exception that reports ``error`` to a client. Its text is never null, because old clients fail if it
+    is."""
     text = f"{error.message}. {error.detail}" if error.detail else error.message
     text = text[:MESSAGE_CHARS_MAX]
     if error.kind is ErrorKind.XA:

@@ -16,7 +16,8 @@ from tandemmq.broker.protocols.openwire.types import BrokerId
 from tandemmq.broker.protocols.openwire.wireformat import INACTIVITY_MS, INITIAL_DELAY_MS, LONG_MAX, negotiate, our_info
 
 FRAME_BYTES_MAX = 100 * 1024 * 1024
-# Bytes of a MessageDispatch beside its message: names and ids. A message that was just short enough goes out, too.
+# Bytes of a MessageDispatch beside its message: names and ids. Thus a message of the maximum size can also be
+# delivered.
 DISPATCH_BYTES = 64 * 1024
 
 

@@ -1,4 +1,4 @@
-"""Head of a message that is longer than a frame may be: as much as its refusal needs. Pure.
+"""Head of a message that exceeds the maximum frame length: the fields that its refusal needs. Pure.
 
     i4 size, u1 data type, i4 command id, bool response required, object producer id, object destination,
     object transaction id, ...

@@ -1,4 +1,4 @@
-"""The loose encoding: the fields in the order of their description, each that may be null after a presence byte.
+"""The loose encoding: the fields in the order of their description. A presence byte precedes a field that may be null.
 
 Readers and writers of both encodings have the same methods, so that the interpreter (codec.py) need not know which one
 it has. A reader raises IndexError or struct.error if the frame ends too early.

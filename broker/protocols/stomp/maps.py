@@ -116,7 +116,7 @@ def _double(text: str) -> float:
 
 
 def _boolean(text: str) -> bool:
-    return text.strip().lower() in ("true", "yes", "1")  # XStream's BooleanConverter takes anything else for false
+    return text.strip().lower() in ("true", "yes", "1")  # XStream's BooleanConverter reads any other text as false
 
 
 def _character(text: str) -> Char:

@@ -248,7 +248,7 @@ def encode(
 # The message that was encoded last, its dialect and transformation, and the result: for the next subscriber
 # of the same message, which does not keep its headers twice.
 _last: tuple[Message, Dialect, str | None, tuple[bytes, bytes]] | None = None
-# A longer body is encoded anew for each subscriber: so long it would stay in memory.
+# A longer body is encoded anew for each subscriber, because the result of the last encoding stays in memory.
 KEPT_BYTES_MAX: Final = 64 * 1024
 
 
@@ -304,7 +304,8 @@ def _is_opened_quickly(message: OpenedMessage) -> bool:
 
 
 def _inflated(message: OpenedMessage, bytes_max: int, *, is_quick: bool) -> tuple[bytes, dict[str, PropertyValue]]:
-    """Return body and properties of a compressed message: nothing is lost with an acknowledgement, for any sender."""
+    """Return body and properties of a compressed message. If the body is too long to be inflated, it stays compressed,
+    and the properties say so: the consumer can still read it."""
     try:
         return message.inflated(min(bytes_max, QUICK_BYTES_MAX) if is_quick else bytes_max), _NOTHING
     except RecordTooLarge as error:

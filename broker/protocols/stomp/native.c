@@ -1,8 +1,8 @@
 /* The head of a plain STOMP frame: command, headers, where the body begins.
 
-   Optional: broker/protocols/stomp/frames.py reads every head, and all where this was not compiled. A plain head is
-   ASCII without NUL, carriage return and backslash, of few lines, and within the limits that are given; of any other, and
-   of one that is not whole, nothing is said here. */
+   Optional: broker/protocols/stomp/frames.py can read every head, and reads all of them if this was not compiled. A
+   plain head is ASCII without NUL, carriage return and backslash, has few lines, and is within the given limits. For any
+   other head, and for an incomplete one, the result is None. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -11,7 +11,8 @@
 
 enum { LINES_MAX = 64 };
 
-/* Where the next of ``end`` is a line feed or colon, as asked; NULL: it stands before what no plain head has. */
+/* Returns the next line feed before ``end``, or with ``colon`` the next line feed or colon; NULL: there is none, or a byte
+   that no plain head has comes first. */
 static const unsigned char *next_of(const unsigned char *at, const unsigned char *end, int colon)
 {
     for (; at < end; at++) {
@@ -81,7 +82,7 @@ static PyObject *plain_head(PyObject *module, PyObject *const *args, Py_ssize_t 
     PyObject *body_start = PyLong_FromSsize_t(at + 1 - data);
     if (command == NULL || headers == NULL || body_start == NULL)
         goto end;
-    /* Backwards, as there: of repeated ones the first counts. */
+    /* Backwards, as in frames.py: of repeated headers the first one counts. */
     while (lines-- > 0) {
         PyObject *name = text_of(names[lines], colons[lines]);
         PyObject *value = text_of(colons[lines] + 1, ends[lines]);

@@ -66,8 +66,8 @@ _HEART_BEAT: Final = re.compile(r"[ \t]*([0-9]{1,20})[ \t]*,[ \t]*([0-9]{1,20})[
 class StompSession(Output):
     """The conversation with one client over one connection (STOMP 1.0, 1.1, 1.2).
 
-    ``connection_id`` starts the ids of the messages that the client does not number itself; ``clock`` gives the
-    milliseconds since 1970 and is called once for each piece of input.
+    ``connection_id`` is the first part of the ids of messages to which the client gives no id; ``clock`` returns
+    milliseconds since 1970, and is called once for each piece of input.
     """
 
     connection_id: InitVar[str]
@@ -108,7 +108,7 @@ class StompSession(Output):
 
     @property
     def survives_errors(self) -> bool:
-        """Return False: each error says itself what a refused frame means for its connection."""
+        """Return False: each error states whether it ends the connection."""
         return False
 
     @property
@@ -140,11 +140,11 @@ class StompSession(Output):
     # ---- input of the client
 
     def receive(self, data: bytes) -> list[Command]:
-        """Parse the next bytes: return the commands that are complete now. Never raises.
+        """Parse the next bytes, and return the commands that are complete now. Never raises.
 
-        A mistake of the peer is a ProtocolFailure in its place among the commands; when its error is fatal it
-        is the last command that this session ever gives. With ``has_more`` the list stops short: carry it out,
-        then ask for the rest with ``receive(b"")``.
+        A ProtocolFailure in the list takes the place of a frame with a mistake. If its error is fatal, no command
+        follows it, now or later. If ``has_more`` is set after the call, the list is incomplete: carry out its commands,
+        then call ``receive(b"")`` for the rest.
         """
         commands: list[Command] = []
         if self._is_pausing:
@@ -254,8 +254,8 @@ class StompSession(Output):
         dialect = DIALECTS[max(common)]
         kept = () if dialect.trims else _KEPT
         headers = {name: value if name in kept else value.strip() for name, value in headers.items()}
-        # STOMP 1.0 has no heart-beats: a client that asks for some there, as webstomp does, sends none. The connector's
-        # default is for old clients, too.
+        # STOMP 1.0 has no heart-beats: a client that requests them with this version, as webstomp does, sends none. The
+        # connector's default also applies to STOMP 1.0.
         asked = None if dialect is V10 else headers.get("heart-beat")
         self._negotiate_heart_beats(self.default_heart_beat if asked is None else asked)
         self._dialect = self._parser.dialect = dialect
@@ -392,7 +392,8 @@ class StompSession(Output):
     def _acknowledge_by_message_id(self, command: str, headers: Headers, transaction: str | None) -> tuple[str, int]:
         """Return the delivery that message-id (and subscription) names (STOMP 1.0 and 1.1).
 
-        It is forgotten at once, or with the commit of its transaction: after ABORT it may be acknowledged again.
+        The session forgets the delivery at once, or with the commit of its transaction: after ABORT, the client may
+        acknowledge it again.
         """
         message_id = headers.get("message-id")
         if message_id is None:

@@ -11,7 +11,8 @@ from tandemmq.broker.protocols.stomp.dialects import V10, Dialect
 from tandemmq.broker.protocols.stomp.frames import Headers, missing
 from tandemmq.store.records.message import Destination, DestinationKind
 
-# All properties that a STOMP client gives are texts: ActiveMQ's ProtocolConverter has numbers read in them.
+# All properties that a STOMP client sets are texts. With this prefix, which ActiveMQ's ProtocolConverter adds, a
+# selector also compares texts that contain numbers as numbers.
 SELECTOR_PREFIX = "convert_string_expressions:"
 PRIORITY_MIN, PRIORITY_MAX = -128, 127
 

@@ -213,7 +213,7 @@ class FrameParser:
             self._decoder.decode(payload, is_final)
             return
         except UnicodeDecodeError:
-            pass  # as the context of the next one it would keep this parser, and its frames
+            pass  # not raised from here: as the context, this error would keep the parser and its frames in memory
         raise WebSocketError(CloseCode.INVALID_PAYLOAD, "A text message must be UTF-8")
 
     def _control(self, opcode: int, payload: bytes) -> None:
@@ -254,8 +254,8 @@ _CODES: Final = frozenset((1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011,
 
 
 def unmasked(payload: bytes, mask: bytes) -> bytes:
-    """Return ``payload`` under a mask, or without it: either way round (5.3). As one number, which is 20 times as fast
-    as byte by byte."""
+    """Apply a mask to ``payload``: this masks plain bytes, and unmasks masked ones (5.3). The bytes are one number for
+    this, which is 20 times as fast as byte by byte."""
     size = len(payload)
     if not size or mask == b"\0\0\0\0":
         return payload

@@ -1,9 +1,9 @@
-// Send and receive over a pair of brokers with go-stomp; goes on when the master dies.
+// Send and receive over a pair of brokers with go-stomp. The program continues when the master dies.
 //
 //	go run . send    a:61613,b:61613 /queue/orders 1000
 //	go run . receive a:61613,b:61613 /queue/orders 1000
 //
-// go-stomp knows one connection; to find the master among the hosts, and to send again, is the program's part.
+// go-stomp handles one connection. This program finds the master among the hosts, and sends messages again.
 package main
 
 import (
@@ -25,7 +25,7 @@ const (
 	heartBeat      = 5 * time.Second
 )
 
-// connect returns a connection to whoever is master: a standby refuses, and then the next host is tried.
+// connect returns a connection to the master. A standby refuses connections; then the next host is tried.
 func connect(hosts []string) *stomp.Conn {
 	for {
 		for _, host := range hosts {
@@ -55,10 +55,10 @@ func send(hosts []string, queue string, count int) {
 	connection := connect(hosts)
 	for number := 1; number <= count; number++ {
 		for {
-			// Send returns when the receipt came. Until it did, the same message goes out under the same number.
+			// Send returns when the receipt has arrived. After an error, send the same message with the same number.
 			err := connection.Send(queue, "text/plain", []byte(fmt.Sprintf("order %d", number)),
 				stomp.SendOpt.Receipt,
-				stomp.SendOpt.NoContentLength, // a text message to JMS clients
+				stomp.SendOpt.NoContentLength, // JMS clients get a text message
 				stomp.SendOpt.Header("persistent", "true"),
 				stomp.SendOpt.Header("tandemmq-send-id", fmt.Sprintf("%s:%d", producer, number)))
 			if err == nil {
@@ -81,7 +81,7 @@ func receive(hosts []string, queue string, count int) {
 		for err == nil && len(seen) < count {
 			message, open := <-subscription.C
 			if !open || message.Err != nil {
-				break // the connection is lost, and what was not acknowledged comes again
+				break // the connection is lost; unacknowledged messages are delivered again
 			}
 			if body := string(message.Body); !seen[body] {
 				fmt.Println(body)

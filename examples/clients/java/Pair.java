@@ -11,13 +11,13 @@ import javax.jms.TextMessage;
 import org.apache.activemq.ActiveMQConnectionFactory;
 
 /**
- * Send and receive over a pair of brokers by JMS, with ActiveMQ's client; goes on when the master dies.
+ * Send and receive over a pair of brokers by JMS, with ActiveMQ's client. The program continues when the master dies.
  *
  *   java -cp "activemq-client.jar:..." Pair.java send    tcp://a:61616,tcp://b:61616 orders 1000
  *   java -cp "activemq-client.jar:..." Pair.java receive tcp://a:61616,tcp://b:61616 orders 1000
  *
- * There is nothing in it about failover but the URL: the client finds the master, opens everything again, and sends again
- * what was not answered; the broker does not store that twice.
+ * Only the URL concerns failover: the client finds the master, opens everything again, and sends messages without an
+ * answer again. The broker does not store them twice.
  */
 public final class Pair {
     public static void main(String[] arguments) throws Exception {
@@ -25,7 +25,7 @@ public final class Pair {
         int count = Integer.parseInt(arguments[3]);
         Connection connection = new ActiveMQConnectionFactory(url).createConnection();
         connection.start();
-        // CLIENT: what is not acknowledged comes again, to this program or another one.
+        // CLIENT: unacknowledged messages are delivered again, to this program or another one.
         Session session = connection.createSession(false, Session.CLIENT_ACKNOWLEDGE);
         Queue queue = session.createQueue(arguments[2]);
         if (arguments[0].equals("send")) {
@@ -38,7 +38,7 @@ public final class Pair {
             Set<String> seen = new HashSet<>();
             while (seen.size() < count) {
                 TextMessage message = (TextMessage) consumer.receive();
-                if (seen.add(message.getText())) { // else its acknowledgement was lost with the master
+                if (seen.add(message.getText())) { // otherwise its acknowledgement was lost with the master
                     System.out.println(message.getText());
                 }
                 message.acknowledge();

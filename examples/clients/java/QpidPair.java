@@ -11,13 +11,14 @@ import jakarta.jms.TextMessage;
 import org.apache.qpid.jms.JmsConnectionFactory;
 
 /**
- * Send and receive over a pair of brokers by JMS and AMQP 1.0, with Qpid JMS; goes on when the master dies.
+ * Send and receive over a pair of brokers by JMS and AMQP 1.0, with Qpid JMS. The program continues when the master
+ * dies.
  *
  *   java -cp "lib/*" QpidPair.java send    amqp://a:5672,amqp://b:5672 orders 1000
  *   java -cp "lib/*" QpidPair.java receive amqp://a:5672,amqp://b:5672 orders 1000
  *
- * There is nothing in it about failover but the URL: the client finds the master, opens everything again, and sends again
- * what was not answered. The broker may store that twice, so the receiver leaves out what it has seen.
+ * Only the URL concerns failover: the client finds the master, opens everything again, and sends messages without an
+ * answer again. The broker may store such a message twice, so the receiver ignores messages that it has seen.
  */
 public final class QpidPair {
     public static void main(String[] arguments) throws Exception {
@@ -25,7 +26,7 @@ public final class QpidPair {
         int count = Integer.parseInt(arguments[3]);
         Connection connection = new JmsConnectionFactory(url).createConnection();
         connection.start();
-        // CLIENT: what is not acknowledged comes again, to this program or another one.
+        // CLIENT: unacknowledged messages are delivered again, to this program or another one.
         Session session = connection.createSession(false, Session.CLIENT_ACKNOWLEDGE);
         Queue queue = session.createQueue(arguments[2]);
         if (arguments[0].equals("send")) {

@@ -11,8 +11,9 @@ from tandemmq.store.state.file_states import reclaimable
 @dataclass(slots=True)
 class FileFacts:
     """Facts about a journal file. ``holders``: owner id -> (number of live messages, their bytes). ``live_bytes``
-    counts a message of several subscriptions once. ``pins``: files with records that records of this file ended: while
-    they exist, this file stays. ``is_known`` False: the file is being removed, and the state no longer has it."""
+    counts a message of several subscriptions once. ``pins``: files that contain messages, subscriptions or transactions
+    that records of this file ended; while such a file exists, this file stays. ``is_known`` False: the file is being
+    removed, and the state no longer has it."""
 
     size: int
     live: int

@@ -170,7 +170,7 @@ def test_without_a_table_topics_are_virtual_as_in_activemq(read: Read) -> None:
         ('composite_queue = "A"\nforward_to = [{queue = "B", topic = "C"}]', "one of queue and topic"),
         ('composite_queue = "A"\nforward_to = [{queue = "B.>"}]', "the name of one destination"),
         ('mirrored_queue = "A"\nprefix = "*."', "of one topic"),
-        ('virtual_topic = "A"\nprefix = ""', "a destination is not its own copy"),
+        ('virtual_topic = "A"\nprefix = ""', "a destination cannot forward to itself"),
         ('virtual_topic = "A"\n[[virtual_destinations]]\nvirtual_topic = "A"', "occurs twice"),
     ],
 )

@@ -14,7 +14,7 @@ import org.apache.activemq.command.ActiveMQQueue;
 import org.apache.activemq.command.ActiveMQTopic;
 import org.objectweb.jtests.jms.admin.Admin;
 
-/** Gives JORAM's tests ActiveMQ's client and a broker outside; the names that they ask for are in memory. */
+/** Gives JORAM's tests ActiveMQ's client and a broker of another process; the names that they look up are in memory. */
 public final class OutsideAdmin implements Admin {
     private static final Map<String, Object> bound = new ConcurrentHashMap<>();
     private static BrokerService broker;

@@ -30,8 +30,9 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 
 /**
- * A real ActiveMQ of what the file of the first argument describes (see BrokerService beside this): "yes" when it
- * runs, "no" and a reason when it cannot. "stop" on its standard input ends it in order, the end of that at once.
+ * Runs a real ActiveMQ as the file in the first argument describes it (see BrokerService). Prints "yes" when the broker
+ * runs, "no" and a reason if it cannot. "stop" on standard input stops it cleanly; the end of standard input ends it at
+ * once.
  */
 public final class OutsideActiveMQ {
     public static void main(String[] arguments) throws Exception {

@@ -1,9 +1,9 @@
-// Requests to this broker's API, and who asks.
+// Requests to this broker's API, and the session of the user.
 
 export const RANKS = ["nobody", "viewer", "operator", "admin"];
 export const session = { name: "", role: "nobody", csrf: null, needs_login: true };
 
-/** The broker said no: `status` is the code, `answer` what it told. */
+/** Error answer of the broker: `status` is the HTTP status, `answer` the JSON of the answer. */
 export class Refusal extends Error {
   constructor(status, answer) {
     super([answer.error ?? `the broker answered ${status}`, answer.detail].filter(Boolean).join(": "));
@@ -16,7 +16,7 @@ export function may(role) {
   return RANKS.indexOf(session.role) >= RANKS.indexOf(role);
 }
 
-/** What the API answers; throws Refusal, or another error when nobody answers. */
+/** Send a request to the API, and return its answer. Throws Refusal, with status 0 if the broker does not answer. */
 export async function ask(path, { method = "GET", query = {}, body, signal } = {}) {
   const known = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
   const words = new URLSearchParams(known).toString();
@@ -64,12 +64,12 @@ export async function logOut() {
   return whoAmI();
 }
 
-/** A part of a path. Browsers take "." and ".." out of a path; the API knows them by "~." and "~..". */
+/** Encode a part of a path. Browsers remove the parts "." and ".."; the API accepts "~." and "~.." for them. */
 export function part(text) {
   return encodeURIComponent(/^~*\.{1,2}$/.test(text) ? `~${text}` : text);
 }
 
-/** The path of a destination's page of the API. */
+/** Return the API path of a destination. */
 export function pathOf(kind, name) {
   return `/destinations/${kind}/${part(name)}`;
 }

@@ -1,4 +1,4 @@
-// The frame of all pages: who is logged in, which page is shown, what this broker is.
+// The frame of all pages: the login, the navigation, and the state of this broker.
 
 import { ask, logIn, logOut, may, session, whoAmI } from "./api.js";
 import { showConnections, showConsumers, showProducers } from "./clients.js";
@@ -11,7 +11,7 @@ import { showEvents, showTasks, showUsers } from "./records.js";
 
 const LOOK_MS = 3000;
 
-// By the first word of the address behind "#/". `of`: "master" is answered by a master alone.
+// Pages by the first word of the address after "#/". `of: "master"`: only a master has this page.
 const PAGES = {
   overview: { title: "Overview", show: showOverview },
   queues: { title: "Queues", show: showQueues, of: "master" },
@@ -30,11 +30,11 @@ const PAGES = {
 const main = document.getElementById("main");
 const state = { broker: null, page: null, ending: null, isAnswered: true };
 
-// ---- what this broker is
+// ---- the state of this broker
 
 function holderLink(holder) {
   return holder?.admin ? el("a", { href: holder.admin, rel: "noreferrer" }, `${holder.name} (${holder.admin})`)
-    : el("span", {}, holder?.name ?? "nobody, as far as this broker knows");
+    : el("span", {}, holder?.name ?? "unknown to this broker");
 }
 
 async function look() {
@@ -105,7 +105,7 @@ function words() {
   });
 }
 
-/** What a page is given: where it is, how it is renewed, when it ends. */
+/** Return the context of a page: its element, the signal that ends it, and a function for updates. */
 function placeOf(signal) {
   const content = el("div");
   return {
@@ -113,7 +113,7 @@ function placeOf(signal) {
     signal,
     broker: () => state.broker,
     holderLink,
-    /** Now and every so many seconds, while the page is shown and somebody looks. */
+    /** Call `work` now and every `seconds`, while the page is open and visible. */
     every(seconds, work) {
       let isAtWork = false;
       const once = async () => {
@@ -191,7 +191,7 @@ function showLogin() {
   el("button", { class: "main" }, "Log in"));
   const byToken = el("form", { method: "post", class: "login",
     on: { submit: (event) => send(event, () => ({ token: value("token") })) } },
-  el("p", {}, "It stands in the file NAME.admin-token in the broker's index directory."),
+  el("p", {}, "The token is in the file NAME.admin-token in the broker's index directory."),
   field("token", "Admin token", { type: "password", autocomplete: "off", required: true }),
   el("button", {}, "Log in with the token"));
   const title = el("h1", { tabindex: "-1" }, "Log in");

@@ -1,4 +1,4 @@
-// Who is connected, who takes messages too slowly, and who has to wait before he may send.
+// Connections, consumers (slow ones with the reason), and producers (blocked ones with the reason).
 
 import { ask, may } from "./api.js";
 import { filterField } from "./destinations.js";
@@ -9,7 +9,7 @@ import { attempt, pager, question, say, table } from "./parts.js";
 const POLL_SECONDS = 3;
 const ROWS = 100;
 
-/** A pattern that means this text alone. */
+/** Return a pattern that matches only this text. */
 function exactly(text) {
   return text.replaceAll(/[[*?]/g, "[$&]");
 }
@@ -22,8 +22,8 @@ async function close(row, again) {
     const said = await question({
       title: `Close the connection of ${row.client_id ?? row.peer}?`,
       text: `${plural(row.consumers, "consumer")} and ${plural(row.transactions, "open transaction")} end with it; `
-        + `${plural(open, "message")} that it has not acknowledged will be delivered again. A client that reconnects by `
-        + "itself will be back.",
+        + `${plural(open, "message")} that it has not acknowledged will be delivered again. A client can reconnect `
+        + "automatically.",
       action: "Close the connection",
     });
     if (said === null) return;
@@ -41,7 +41,7 @@ export function showConnections(place) {
     renew();
   }, "all, or ID:one-*");
   const list = table({
-    caption: "Connections", hidesCaption: true, key: (row) => row.id, empty: "Nobody is connected.",
+    caption: "Connections", hidesCaption: true, key: (row) => row.id, empty: "No connections.",
     columns: [
       { title: "Connection", isHead: true, kind: "mono", text: (row) => row.id },
       { title: "Client", text: (row) => row.client_id ?? "" },
@@ -85,9 +85,9 @@ function consumerTable(caption, empty, withReason) {
 }
 
 export function showConsumers(place) {
-  const slow = consumerTable("Slow consumers", "Every consumer keeps up.", true);
+  const slow = consumerTable("Slow consumers", "No slow consumers.", true);
   const slowPages = pager(() => againSlow());
-  const all = consumerTable("All consumers", "Nobody consumes.", false);
+  const all = consumerTable("All consumers", "No consumers.", false);
   const pages = pager(() => again());
   place.content.append(slow.element, slowPages.element, all.element, pages.element);
   const againSlow = place.every(POLL_SECONDS, async () => {
@@ -105,7 +105,7 @@ export function showConsumers(place) {
 
 export function showProducers(place) {
   const blocked = table({
-    caption: "Blocked producers", empty: "Nobody has to wait before he may send.",
+    caption: "Blocked producers", empty: "No blocked producers.",
     key: (row) => `${row.peer} ${row.destination}`,
     columns: [
       { title: "Producer", isHead: true, text: (row) => row.producer },
@@ -115,11 +115,11 @@ export function showProducers(place) {
       { title: "From", kind: "mono wide", text: (row) => row.peer },
       { title: "Sends", kind: "number wide", text: (row) => count(row.sends) },
       { title: "Bytes", kind: "number wide", text: (row) => bytes(row.bytes) },
-      { title: "Read on", kind: "wide", text: (row) => (row.is_read ? "yes" : "no") },
+      { title: "Still read", kind: "wide", text: (row) => (row.is_read ? "yes" : "no") },
     ],
   });
   const declared = table({
-    caption: "Declared producers (OpenWire)", empty: "None is declared. STOMP clients declare none: they send as they like.",
+    caption: "Declared producers (OpenWire)", empty: "No declared producers. STOMP clients send without declaring a producer.",
     key: (row) => `${row.connection}/${row.id}`,
     columns: [
       { title: "Producer", isHead: true, kind: "mono", text: (row) => row.id },

@@ -8,7 +8,7 @@ import { attempt, growth, note, pager, question, say, sparkline, table } from ".
 const POLL_SECONDS = 2;
 const ROWS = 100;
 
-/** A name's pattern: who writes no sign of one means all that have it somewhere. */
+/** Return the pattern for a text. A text without wildcards matches all names that contain it. */
 export function patternOf(text) {
   const said = text.trim();
   return said === "" || /[*?[]/.test(said) ? said : `*${said}*`;
@@ -27,7 +27,7 @@ export function filterField(label, go, example = "all, or ORDERS.*") {
     get pattern() { return patternOf(input.value); } };
 }
 
-/** What is special about a queue, in words. */
+/** Describe the special states of a queue. */
 export function stateOf(row) {
   return [
     row.consumers_paused && "consumers paused",
@@ -59,14 +59,14 @@ const speed = (title, figure) => ({ title, kind: "number",
 
 async function create(kind, again) {
   const said = await question({
-    title: `Create a ${kind}`, text: "It stays until it is deleted, or idle for as long as its policy says.",
+    title: `Create a ${kind}`, text: "It exists until it is deleted, or unused for the time that its policy sets.",
     action: "Create", isDanger: false,
     fields: [{ name: "name", label: "Name", required: true, maxlength: 512 }],
   });
   if (said === null) return;
   await attempt(async () => {
     await ask("/destinations", { method: "POST", body: { kind, name: said.name } });
-    say(`${kind} ${said.name} is there.`);
+    say(`${kind} ${said.name} is created.`);
     again();
   });
 }
@@ -79,7 +79,7 @@ export function showQueues(place) {
   });
   const pages = pager(renew);
   const list = table({
-    caption: "Queues", hidesCaption: true, key: (row) => `${row.kind} ${row.name}`, empty: "No queue of that name.",
+    caption: "Queues", hidesCaption: true, key: (row) => `${row.kind} ${row.name}`, empty: "No matching queue.",
     columns: [
       NAME, MESSAGES, LINE,
       { title: "In flight", kind: "number wide", text: (row) => count(row.unacknowledged) },
@@ -108,7 +108,7 @@ export function showDeadLetters(place) {
     caption: "Dead-letter queues", hidesCaption: true, key: (row) => row.name, empty: "There is no dead-letter queue.",
     columns: [
       NAME, MESSAGES, LINE,
-      { title: "Died", kind: "number", text: (row) => rate(growth(`enqueued queue ${row.name}`, row.enqueued)) },
+      { title: "New", kind: "number", text: (row) => rate(growth(`enqueued queue ${row.name}`, row.enqueued)) },
       { title: "Consumers", kind: "number wide", text: (row) => count(row.consumers) },
       { title: "State", kind: "wide", text: (row) => stateOf({ ...row, is_dead_letter_queue: false }) },
     ],
@@ -119,9 +119,9 @@ export function showDeadLetters(place) {
     const page = await ask("/destinations/queue", { query, signal: place.signal });
     const rows = page.items.toSorted((one, other) => other.messages - one.messages || (one.name < other.name ? -1 : 1));
     const letters = rows.reduce((sum, row) => sum + row.messages, 0);
-    setText(total, page.total === 0 ? "Nothing died." : `${plural(letters, "dead letter")} in `
-      + `${plural(rows.length, "queue")}${page.following === null ? "" : " of this page"}. Open a queue to see why they `
-      + "died and where, and to retry, move or delete them.");
+    setText(total, page.total === 0 ? "No dead letters." : `${plural(letters, "dead letter")} in `
+      + `${plural(rows.length, "queue")}${page.following === null ? "" : " of this page"}. Open a queue to see the cause and `
+      + "origin of each one, and to retry, move or delete them.");
     list.update(rows);
     pages.update(page, "queue");
   });
@@ -150,7 +150,7 @@ export function showTopics(place) {
     renew();
   });
   const topics = table({
-    caption: "Topics", hidesCaption: true, key: (row) => `${row.kind} ${row.name}`, empty: "No topic of that name.",
+    caption: "Topics", hidesCaption: true, key: (row) => `${row.kind} ${row.name}`, empty: "No matching topic.",
     columns: [
       { title: "Name", isHead: true, text: (row) => row.name },
       { title: "Consumers", kind: "number", text: (row) => count(row.consumers) },

@@ -1,8 +1,8 @@
-// Elements, made of values. Text becomes text nodes and nothing else: what a client sent cannot become markup.
+// Functions that make elements from values. Text becomes text nodes only, so data of clients cannot become markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An address that a link may have: of this page, of this server, or of another one by http. */
+/** Return the address if a link may have it (this page, this server, or another server by HTTP), otherwise null. */
 export function safeAddress(address) {
   if (typeof address !== "string" || /^[#/]/.test(address)) return address ?? null;
   try {
@@ -36,7 +36,7 @@ export function svg(tag, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
-/** Change the text only where it is another one: screen readers and selections are left alone. */
+/** Change the text only if it differs, so that screen readers and selections are not disturbed. */
 export function setText(node, text) {
   const wanted = String(text ?? "");
   if (node.textContent !== wanted) node.textContent = wanted;

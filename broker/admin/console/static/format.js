@@ -1,4 +1,4 @@
-// Values as people read them.
+// Formats of values for display.
 
 const NUMBERS = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -39,7 +39,7 @@ export function duration(seconds) {
   return `${Math.floor(hours / 24)} days`;
 }
 
-/** A time of this browser's zone, of ISO text or milliseconds since 1970. */
+/** Format a time, from ISO text or milliseconds since 1970, in the time zone of the browser. */
 export function time(moment, withMilliseconds = false) {
   if (moment === null || moment === undefined) return "–";
   const date = new Date(moment);
@@ -56,7 +56,7 @@ export function cut(text, characters) {
   return text.length > characters ? `${text.slice(0, characters - 1)}…` : text;
 }
 
-/** The value below which ``part`` of what a histogram counted lies, between two looks at it; its bucket's bound. */
+/** Return the quantile `part` of the samples between two states of a histogram: the upper bound of its bucket. */
 export function quantile(histogram, former, part) {
   if (!histogram) return null;
   const before = new Map(former?.buckets ?? []);

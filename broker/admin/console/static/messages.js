@@ -1,4 +1,4 @@
-// One queue with its messages, and one message: looking, moving, copying, deleting, and retrying dead letters.
+// One queue with its messages, and one message: browse, move, copy, delete, and retry dead letters.
 
 import { ask, may, pathOf } from "./api.js";
 import { stateOf } from "./destinations.js";
@@ -29,7 +29,7 @@ export function showQueue(place, [name], title) {
       ["Producers", count(queue.producers)],
       ["In", rate(growth(`enqueued queue ${name}`, queue.enqueued))],
       ["Out", rate(growth(`dequeued queue ${name}`, queue.dequeued))],
-      ["State", stateOf(queue) || "serves"],
+      ["State", stateOf(queue) || "normal"],
     ]);
     drawActions();
   });
@@ -40,7 +40,7 @@ export function showQueue(place, [name], title) {
 
   const set = (word, body) => attempt(async () => {
     queue = await ask(`${path}/${word}`, { method: "POST", body });
-    say(`${name}: ${stateOf(queue) || "serves"}.`);
+    say(`${name}: ${stateOf(queue) || "resumed"}.`);
     figures();
   });
   const consumers = button("", () => set(queue.consumers_paused ? "resume" : "pause", { consumers: true }));
@@ -73,7 +73,7 @@ export function showQueue(place, [name], title) {
     for (const each of retries) each.hidden = !queue.is_dead_letter_queue;
   }
 
-  /** Have a task done that began at the address; what is shown is renewed when it is over. */
+  /** Start a task, wait for its end, and update the page. */
   async function begin(word, body) {
     await attempt(async () => {
       const task = await ask(path + word, { method: "POST", body: { ...body, wait: 0.2 } });
@@ -87,7 +87,7 @@ export function showQueue(place, [name], title) {
 
   const retries = [];
   if (!may("operator")) {
-    place.content.append(el("p", {}, "Messages are shown to operators."));
+    place.content.append(el("p", {}, "Messages are shown to operators only."));
     return;
   }
   actions.append(consumers, producers, purge, remove);
@@ -119,7 +119,7 @@ export function showQueue(place, [name], title) {
         href: `#/message/${encodeURIComponent(name)}/${row.position - 1}/${encodeURIComponent(row.id)}` },
       cut(row.id, 60)) },
       { title: "Sent", kind: "wide", text: (row) => time(row.timestamp) },
-      { title: "Died at", kind: "letter", text: (row) => row.original_destination ?? "" },
+      { title: "Origin", kind: "letter", text: (row) => row.original_destination ?? "" },
       { title: "Cause", kind: "letter", text: (row) => cut(String(row.cause ?? ""), 160) },
       { title: "Priority", kind: "number wide", text: (row) => count(row.priority) },
       { title: "Retries", kind: "number wide", text: (row) => count(row.redelivery_counter) },
@@ -128,7 +128,7 @@ export function showQueue(place, [name], title) {
     ],
   });
 
-  /** Which messages a button means, and how many they are. */
+  /** Return the messages to which a button applies, and their number. */
   async function choice() {
     if (which.value === "chosen") {
       return { body: { ids: [...chosen] }, number: chosen.size, words: plural(chosen.size, "chosen message") };
@@ -139,7 +139,7 @@ export function showQueue(place, [name], title) {
     const number = Object.values(task.counts).reduce((sum, each) => sum + each, 0);
     const more = task.notes.length > 0 ? " or more" : "";
     const words = asked === "" ? `all ${plural(number, "message")}${more}` : `${plural(number, "message")}${more} that `
-      + "the selector takes";
+      + "match the selector";
     return { body, number, words, origins: task.counts };
   }
 
@@ -147,7 +147,7 @@ export function showQueue(place, [name], title) {
     await attempt(async () => {
       const found = await choice();
       if (found.number === 0) {
-        say("There is no such message.");
+        say("No message matches.");
         return;
       }
       await work(found);
@@ -174,15 +174,15 @@ export function showQueue(place, [name], title) {
     const dry = await ask(`${path}/messages/retry`, { method: "POST", body: { ...found.body, dry_run: true, wait: 15 } });
     const origins = Object.entries(dry.counts);
     const said = await question({
-      title: "Retry dead letters", text: `Dry run: ${found.words} would go back to where they died.`,
+      title: "Retry dead letters", text: `Dry run: ${found.words} would be sent back to their original destinations.`,
       more: el("ul", {}, origins.map(([origin, number]) => el("li", {}, origin === "of_unknown_origin"
-        ? `${plural(number, "message")} of unknown origin would stay` : `${origin}: ${plural(number, "message")}`))),
+        ? `${plural(number, "message")} without a known original destination would stay` : `${origin}: ${plural(number, "message")}`))),
       action: `Retry ${plural(found.number, "message")}`,
       fields: [
-        { name: "canary", label: "First one, then ten, then all; stop when one dies again", type: "checkbox", value: true },
-        { name: "canary_wait", label: "Seconds that each step may take to be consumed", type: "number", value: 30, min: 1,
+        { name: "canary", label: "First one, then ten, then all; stop if one becomes a dead letter again", type: "checkbox", value: true },
+        { name: "canary_wait", label: "Time in seconds until the messages of a step must be consumed", type: "number", value: 30, min: 1,
           max: 3600, step: "any" },
-        { name: "rate", label: "Messages a second at most (empty: no bound)", type: "number", min: 0.1, max: 1_000_000,
+        { name: "rate", label: "Messages a second at most (empty: no limit)", type: "number", min: 0.1, max: 1_000_000,
           step: "any" },
       ],
     });
@@ -203,7 +203,7 @@ export function showQueue(place, [name], title) {
   which.append(chosenOption, allOption);
   function drawChoice() {
     setText(chosenOption, `the ${count(chosen.size)} chosen`);
-    setText(allOption, asked === "" ? "all in the queue" : "all that the selector takes");
+    setText(allOption, asked === "" ? "all in the queue" : "all that match the selector");
     const isNone = which.value === "chosen" && chosen.size === 0;
     for (const each of [...buttons, again]) each.disabled = isNone;
   }
@@ -249,12 +249,12 @@ export function showMessage(place, [queue, after, id], title) {
     head.update([
       ["Destination", message.destination],
       ["Original destination", message.original_destination ?? undefined],
-      ["Cause of death", message.cause === null ? undefined : String(message.cause)],
+      ["Cause", message.cause === null ? undefined : String(message.cause)],
       ["Sent", time(message.timestamp, true)],
       ["Expires", message.expiration === null ? "never" : time(message.expiration, true)],
       ["Priority", message.priority],
       ["Persistent", message.persistent ? "yes" : "no"],
-      ["Deliveries that failed", message.redelivery_counter],
+      ["Failed deliveries", message.redelivery_counter],
       ["Correlation id", message.correlation_id ?? undefined],
       ["Reply to", message.reply_to ?? undefined],
       ["Type", message.type ?? undefined],
@@ -270,10 +270,10 @@ export function showMessage(place, [queue, after, id], title) {
     });
     properties.update(Object.entries(message.properties));
     const leftOut = message.properties_left_out;
-    const more = leftOut === null ? "They are too long to be shown." : leftOut > 0 ? `${plural(leftOut, "property", "properties")} more.` : "";
+    const more = leftOut === null ? "The properties are too long to be shown." : leftOut > 0 ? `${plural(leftOut, "property", "properties")} more.` : "";
     const body = message.body ?? message.body_base64 ?? "";
     const kind = message.body === null ? " (base64)" : "";
-    const note_ = message.problem ?? (message.is_cut ? "Only its beginning is shown." : "");
+    const note_ = message.problem ?? (message.is_cut ? "Only the beginning of the body is shown." : "");
     place.content.append(head.element, properties.element, more && el("p", { class: "problem" }, more), el("h2", {}, `Body${kind}`),
       note_ && el("p", { class: "problem" }, note_),
       el("pre", { tabindex: "0", "aria-label": "Body" }, body === "" ? "(empty)" : body));

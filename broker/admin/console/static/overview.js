@@ -1,4 +1,4 @@
-// What this broker is and does: role, rates, delays, what a take-over would cost, the set, the store's files.
+// Overview of this broker: role, rates, delays, predicted take-over, members of a set, files of the store.
 
 import { ask, may } from "./api.js";
 import { button, el, setText } from "./dom.js";
@@ -14,7 +14,7 @@ function section(title, ...content) {
   return el("section", { "aria-label": title }, el("h2", {}, title), content);
 }
 
-/** Figures with a line of the last minutes. */
+/** Make tiles, each with a figure and a line chart of the last minutes. */
 function tiles() {
   const list = el("div", { class: "tiles" });
   const known = new Map();
@@ -59,7 +59,7 @@ function takeoverPairs(prediction) {
   ];
 }
 
-/** Delays by their histograms: what 99 of 100 were within since the last look, and the bounds of it. */
+/** Return a function that describes a histogram: median and 99th percentile since its last call. */
 function delays() {
   const former = new Map();
   return function of(name, histogram) {
@@ -68,7 +68,7 @@ function delays() {
     former.set(name, histogram);
     const half = quantile(histogram, known, 0.5);
     const most = quantile(histogram, known, 0.99);
-    if (half === null) return "nothing lately";
+    if (half === null) return "no recent samples";
     const largest = Number(histogram.buckets.at(-2)?.[0]);
     const words = (bound) => (bound === Infinity ? `> ${duration(largest)}` : `≤ ${duration(bound)}`);
     return `50 %: ${words(half)}, 99 %: ${words(most)}`;
@@ -98,7 +98,7 @@ export function showOverview(place) {
   const members = memberTable();
   const files = filesPart(place);
   const tools = el("div", { class: "tools" });
-  const prediction = section("If it died now", takeover.element);
+  const prediction = section("If this broker fails now", takeover.element);
   place.content.append(problems.element, warnings.element,
     el("div", { class: "columns" }, section("This broker", what.element), prediction, restTitle),
     drawnTitle, sumsTitle, members.element, files, tools);
@@ -127,7 +127,7 @@ export function showOverview(place) {
       ["Last take-over", broker.last_takeover_seconds === null ? undefined : duration(broker.last_takeover_seconds)],
     ]);
     const standby = broker.standby;
-    setText(prediction.firstChild, isMaster ? "If it died now" : "If the master died now");
+    setText(prediction.firstChild, isMaster ? "If this broker fails now" : "If the master fails now");
     takeover.update([
       ...takeoverPairs(standby?.takeover ?? broker.takeover),
       ["Has caught up", standby ? (standby.has_caught_up ? "yes" : "no") : undefined],
@@ -183,7 +183,7 @@ function memberTable() {
     caption: "Members of the set", key: (row) => row.store,
     columns: [
       { title: "Node", isHead: true, text: (row) => row.node },
-      { title: "Role", text: (row) => row.said?.role ?? "not heard of" },
+      { title: "Role", text: (row) => row.said?.role ?? "no contact yet" },
       { title: "Votes", text: (row) => (row.is_voter ? "yes" : "no") },
       { title: "Linked", text: (row) => (row.is_linked ? "yes" : "no") },
       { title: "Epoch", kind: "number", text: (row) => count(row.said?.epoch) },
@@ -218,23 +218,23 @@ function pinsOf(file) {
   if (more > 0) holders.push(`${count(more)} more`);
   if (file.transactions.length > 0) holders.push(plural(file.transactions.length, "open transaction"));
   if (file.subscriptions.length > 0) holders.push(plural(file.subscriptions.length, "record") + " of subscriptions");
-  if (file.pinned_by.length > 0) holders.push(`needed by what stands in db-${file.pinned_by.slice(0, 5).join(", db-")}`);
-  return holders.join("; ") || (file.state === "tail" ? "it is written to" : "nothing");
+  if (file.pinned_by.length > 0) holders.push(`needed by records in db-${file.pinned_by.slice(0, 5).join(", db-")}`);
+  return holders.join("; ") || (file.state === "tail" ? "it is being written" : "nothing");
 }
 
 function filesPart(place) {
   const told = el("p", { class: "lead" });
   const list = table({
-    caption: "Journal files, and what keeps them", key: (row) => `${row.store} ${row.name}`,
+    caption: "Journal files, and why they are kept", key: (row) => `${row.store} ${row.name}`,
     columns: [
       { title: "File", isHead: true, kind: "mono", text: (row) => (row.store ? `${row.store}/` : "") + row.name },
       { title: "Size", kind: "number", text: (row) => bytes(row.bytes) },
-      { title: "Alive", kind: "number wide", text: (row) => bytes(row.live_bytes) },
+      { title: "Live", kind: "number wide", text: (row) => bytes(row.live_bytes) },
       { title: "Messages", kind: "number wide", text: (row) => count(row.live_messages) },
       { title: "Epoch", kind: "number wide", text: (row) => count(row.epoch) },
       { title: "State", kind: "wide", text: (row) => row.state },
       { title: "Kept by", kind: "reason", text: pinsOf },
-      { title: "To let it go", kind: "wide reason", text: (row) => row.action },
+      { title: "To remove it", kind: "wide reason", text: (row) => row.action },
     ],
   });
   const made = section("Store", told, list.element);
@@ -250,7 +250,7 @@ function filesPart(place) {
     const all = found.flatMap(([store, why]) => why.files.map((file) => ({ ...file, store })));
     const shown = all.slice(0, FILES_MAX);
     setText(told, `${plural(all.length, "journal file")} with ${bytes(sum("journal_bytes"))}, of which `
-      + `${bytes(sum("live_bytes"))} are alive (${plural(sum("live_messages"), "message")}). `
+      + `${bytes(sum("live_bytes"))} are live (${plural(sum("live_messages"), "message")}). `
       + (found.every(([, why]) => why.is_bound_held) ? "Within the bound of compaction, " : "Above the bound of compaction, ")
       + `${bytes(sum("bound_bytes"))}.${all.length > shown.length ? ` The first ${count(FILES_MAX)} are shown.` : ""}`);
     list.update(shown);
@@ -258,7 +258,7 @@ function filesPart(place) {
   return made;
 }
 
-/** What is known of the files of each store: pairs of its name (empty: there is one) and the answer. */
+/** Return a pair for each store: its name ("" if there is only one store), and the answer about its files. */
 async function whys(signal) {
   try {
     return [["", await ask("/store/why", { signal })]];
@@ -281,7 +281,7 @@ function adminTools(place, tools) {
     order("Compact the journal", "/store/compact", (report) => `Compacted: ${JSON.stringify(report)}`),
     order("Hand over…", "/handover", (answer) => `Handed over at ${time(answer.at?.wall_ms)}.`, {
       title: "Hand over to another broker?",
-      text: "Every client is disconnected and goes to the broker that takes the lock. Nothing that was confirmed is lost.",
+      text: "All clients are disconnected, and reconnect to the broker that takes the lock. No confirmed message is lost.",
       action: "Hand over",
     }));
 }

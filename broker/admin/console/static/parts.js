@@ -1,4 +1,4 @@
-// What pages are made of: tables that are renewed in place, drawings, questions, and what is said at the end.
+// Parts of pages: tables that are updated in place, charts, dialogs, and notifications.
 
 import { ask } from "./api.js";
 import { button, el, setText, svg } from "./dom.js";
@@ -8,9 +8,9 @@ const SAMPLES_MAX = 150;
 const NAMES_MAX = 2000;
 const SAID_MAX = 4;
 
-// ---- what is said
+// ---- notifications
 
-/** Tell what became of something. A failure stays until it is closed. */
+/** Show a notification. A failure stays until the user closes it. */
 export function say(text, isFailure = false) {
   const region = document.getElementById("said");
   const note = el("div", { class: isFailure ? "note bad" : "note", role: isFailure ? "alert" : null });
@@ -21,7 +21,7 @@ export function say(text, isFailure = false) {
   if (!isFailure) setTimeout(() => note.remove(), 10_000);
 }
 
-/** Do something on behalf of a button; what goes wrong is said. Returns whether it went well. */
+/** Call `work` for a button, and show its error, if any. Returns whether it succeeded. */
 export async function attempt(work) {
   try {
     await work();
@@ -35,7 +35,7 @@ export async function attempt(work) {
 // ---- tables
 
 /**
- * A table whose rows are kept by `key` and renewed in place, so that focus and selection stay.
+ * Make a table whose rows are identified by `key` and updated in place, so that focus and selection stay.
  * A column: `title`; `text(row)`, or `make(row, current)` for a node that is made once, with `renew(node, row)`;
  * `kind`: "number", "wide" (left out on narrow screens), "mono".
  */
@@ -95,7 +95,7 @@ export function table({ caption, columns, key, empty = "None.", hidesCaption = f
   return { element: el("div", { class: "table" }, frame, nothing), update };
 }
 
-/** Buttons from page to page of a list; `go(after)` shows another one. */
+/** Make buttons for the pages of a list; `go()` shows the page after `after`. */
 export function pager(go) {
   const former = [];
   let after = "";
@@ -128,7 +128,7 @@ export function pager(go) {
   };
 }
 
-/** Names and values, renewed in place. */
+/** Make a list of names and values that is updated in place. */
 export function facts(label, kind = "") {
   const list = el("dl", { class: `facts ${kind}`, "aria-label": label });
   const known = new Map();
@@ -154,11 +154,11 @@ export function facts(label, kind = "") {
   };
 }
 
-// ---- figures over time, kept in this page alone
+// ---- figures over time, kept only in this page
 
 const histories = new Map();
 
-/** Note a figure; the last minutes of it are given back, as [milliseconds, figure]. */
+/** Record a figure, and return its values of the last minutes, as [milliseconds, figure]. */
 export function note(name, value) {
   let samples = histories.get(name);
   if (!samples) {
@@ -166,13 +166,13 @@ export function note(name, value) {
     histories.set(name, (samples = []));
   }
   const last = samples.at(-1);
-  if (last && last[1] > value && name.startsWith("total ")) samples.length = 0; // the broker began anew
+  if (last && last[1] > value && name.startsWith("total ")) samples.length = 0; // the broker was restarted
   samples.push([Date.now(), value]);
   if (samples.length > SAMPLES_MAX) samples.shift();
   return samples;
 }
 
-/** How fast a total grew over the last ten seconds or so; null: not known yet. */
+/** Return the growth of a total per second, over about the last ten seconds; null: not known yet. */
 export function growth(name, value, windowMs = 10_000) {
   const samples = note(`total ${name}`, value);
   const now = samples.at(-1);
@@ -180,7 +180,7 @@ export function growth(name, value, windowMs = 10_000) {
   return now[0] > then[0] ? (now[1] - then[1]) / ((now[0] - then[0]) / 1000) : null;
 }
 
-/** A small line of the last minutes. */
+/** Make a small line chart of the last minutes. */
 export function sparkline(width = 120, height = 24) {
   const line = svg("path", { class: "line" });
   const area = svg("path", { class: "area" });
@@ -209,11 +209,11 @@ export function sparkline(width = 120, height = 24) {
   };
 }
 
-// ---- questions
+// ---- dialogs
 
 let questions = 0;
 
-/** Ask before something is done. Returns what the fields say, or null when it was given up. */
+/** Show a dialog before an action. Returns the values of its fields, or null if the user cancels. */
 export function question({ title, text, action, fields = [], isDanger = true, more = null }) {
   return new Promise((resolve) => {
     const number = ++questions;
@@ -258,7 +258,7 @@ export function taskSentence(task) {
     .filter(Boolean).join(" – ");
 }
 
-/** Show how far a task is, in `place`, until it is over; then it is said. */
+/** Show the progress of a task in `place` until its end, and then a notification. */
 export async function follow(task, place, signal) {
   const told = el("span", {}, taskSentence(task));
   const stop = button("Stop", () => attempt(() => ask(`/tasks/${task.id}`, { method: "DELETE" })));

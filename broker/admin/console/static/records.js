@@ -1,4 +1,4 @@
-// What happened and what is set: events of failovers, tasks of operators, users and their rights.
+// Events of failovers, tasks of operators, users and their rights.
 
 import { ask } from "./api.js";
 import { button, el, setText, svg } from "./dom.js";
@@ -14,7 +14,7 @@ const ROLE_AFTER = {
   started: "starting", standby: "standby", master: "master", listening: "master", demoted: "demoted", ended: "ended",
   lost: "demoted", cut: "demoted", drained: "demoted", "lock-released": "demoted", "fell-silent": "ended",
 };
-// The steps of a take-over, and what each ends.
+// The steps of a take-over, by the event that ends each.
 const STEPS = [["fenced", "Fence"], ["replayed", "Replay"], ["store-open", "Load"], ["listening", "Listen"],
   ["first-client", "First client"], ["first-receipt", "First receipt"]];
 
@@ -23,7 +23,7 @@ function sinceBoot(event, former) {
     : (event.wall_ms - former.wall_ms) / 1000;
 }
 
-/** The take-overs of this broker, the latest first, each with the seconds of its steps. */
+/** Return the take-overs of this broker, the latest first, each with the duration of its steps in seconds. */
 export function takeovers(events) {
   const found = [];
   let current = null;
@@ -43,7 +43,7 @@ export function takeovers(events) {
   return found;
 }
 
-/** Which role this broker had from when to when: [role, from, to] in milliseconds. */
+/** Return the roles of this broker over time: [role, from, to] in milliseconds. */
 function roles(events, now) {
   const spans = [];
   for (const event of events) {
@@ -75,7 +75,7 @@ export function showEvents(place) {
   const span = el("p", { class: "lead" });
   const terms = table({
     caption: "Take-overs of this broker", key: (row) => `${row.taken.wall_ms} ${row.taken.boot_seconds}`,
-    empty: "It has taken over from nobody, as far as it remembers.",
+    empty: "This broker remembers no take-over.",
     columns: [
       { title: "Lock taken", isHead: true, text: (row) => time(row.taken.wall_ms, true) },
       { title: "Epoch", kind: "number", text: (row) => count(row.epoch) },
@@ -89,13 +89,13 @@ export function showEvents(place) {
       { title: "Time", isHead: true, kind: "mono", text: (row) => time(row.wall_ms, true) },
       { title: "Event", text: (row) => row.kind },
       { title: "Epoch", kind: "number wide", text: (row) => count(row.epoch) },
-      { title: "After the one before", kind: "number wide", text: (row) => duration(row.after) },
+      { title: "After the previous one", kind: "number wide", text: (row) => duration(row.after) },
       { title: "Facts", kind: "mono reason", text: (row) => Object.entries(row.facts).map(([name, value]) =>
         `${name}=${typeof value === "object" ? JSON.stringify(value) : value}`).join(" ") },
     ],
   });
-  place.content.append(el("p", {}, "What this broker remembers, in the time of ", ZONE, ". ", other,
-    " For one timeline of both and the length of each outage: ", el("code", {}, "tandemmq failover explain"), "."),
+  place.content.append(el("p", {}, "Events that this broker remembers. Times are in the zone ", ZONE, ". ", other,
+    " For one timeline of both brokers, with the length of each outage, use ", el("code", {}, "tandemmq failover explain"), "."),
   el("h2", {}, "Roles"), span, drawing, legend, terms.element, list.element);
   let shown = "";
   place.every(POLL_SECONDS, async () => {
@@ -107,7 +107,7 @@ export function showEvents(place) {
       if (holder && holder.name !== answer.name) {
         other.replaceChildren("The master's events are on its own console: ", place.holderLink(holder), ".");
       } else {
-        setText(other, "The other broker tells of its own on its console.");
+        setText(other, "The console of the other broker shows its events.");
       }
     }
     const events = answer.events;
@@ -149,7 +149,7 @@ export function showTasks(place) {
 export function showUsers(place) {
   const notes = el("ul");
   const users = table({
-    caption: "Users", key: (row) => row.name, empty: "The users file names nobody.",
+    caption: "Users", key: (row) => row.name, empty: "The users file has no users.",
     columns: [
       { title: "Name", isHead: true, text: (row) => row.name },
       { title: "Groups", text: (row) => row.groups.join(", ") },
@@ -159,23 +159,23 @@ export function showUsers(place) {
   });
   const rights = table({
     caption: "Rights", key: (row) => `${row.kind} ${row.pattern} ${row.read} ${row.write} ${row.admin}`,
-    empty: "No table of rights: who may connect may do everything.",
+    empty: "No rights are configured: all users who can connect have all rights.",
     columns: [
       { title: "Destinations", isHead: true, kind: "mono", text: (row) => `${row.kind} ${row.pattern}` },
       ...[["Read", "read"], ["Write", "write"], ["Admin", "admin"], ["Network", "network"]].map(([title, right]) =>
         ({ title, text: (row) => (row[right].length > 0 ? row[right].join(", ") : "–") })),
     ],
   });
-  place.content.append(el("p", {}, "To read only. ", el("code", {}, "tandemmq user"),
-    " changes the file; rights stand in the settings. What each role may do here is told in docs/console.md."),
+  place.content.append(el("p", {}, "This page is read-only. To change users, use ", el("code", {}, "tandemmq user"),
+    "; to change rights, edit the settings. docs/console.md describes the roles."),
   notes, users.element, rights.element);
   attempt(async () => {
     const answer = await ask("/users", { signal: place.signal });
     const said = [
       answer.problem && `The users file cannot be read: ${answer.problem}`,
-      answer.has_ldap && "Users that the file does not name are asked for in LDAP.",
-      `Clients without a name: ${{ true: "from everywhere", false: "refused" }[answer.allow_anonymous]
-        ?? "from this machine alone"}.`,
+      answer.has_ldap && "Users that are not in the file are looked up in LDAP.",
+      `Clients without a login: ${{ true: "allowed from all addresses", false: "refused" }[answer.allow_anonymous]
+        ?? "allowed from this machine only"}.`,
     ];
     notes.replaceChildren(...said.filter(Boolean).map((text) => el("li", {}, text)));
     users.update(answer.users);

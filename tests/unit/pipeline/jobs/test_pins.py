@@ -201,8 +201,8 @@ def test_files_kept_by_one_destination_alone_are_reported_with_their_size(spark:
     assert first.startswith(f"{states.count('held') + states.count('tail')} of {len(states)} files are held")
     freed = [file for file in why.files if file.state == "held"]
     assert held == [file.file for file in freed]
-    assert f"held by 2 messages of {ORDERS} (the oldest of 1970-01-01 00:00); were they consumed" in drain
-    assert f"{sum(file.bytes for file in freed) >> 10}.0 KiB would go" in drain
+    assert f"held by 2 messages of {ORDERS} (the oldest of 1970-01-01 00:00). If they are consumed" in drain
+    assert f"{sum(file.bytes for file in freed) >> 10}.0 KiB can be removed" in drain
     assert any("archives were left out" in other for other in others)
     pins = {
         (row.file, row.destination, row.items)
@@ -282,8 +282,8 @@ def test_findings_name_ranges_of_files_and_what_is_not_known() -> None:
     drain = Drained("s", "queue://orders", 3, datetime(2026, 11, 3, 9, tzinfo=UTC), (7, 8, 12), 3072)
     assert findings(verdicts, [drain], archived=5, damaged=10) == (
         "3 of 4 files are held, 3.0 KiB, for 100 B of live messages.",
-        "db-7.log to db-8.log, db-12.log are held by 3 messages of queue://orders (the oldest of 2026-11-03 09:00); "
-        "were they consumed, 3.0 KiB would go.",
+        "db-7.log to db-8.log, db-12.log are held by 3 messages of queue://orders (the oldest of 2026-11-03 09:00). "
+        "If they are consumed, 3.0 KiB can be removed.",
         "Nothing needs 1 files, 1.0 KiB: the next checkpoint of a broker removes them.",
         "10 B are damaged, and their references to other files are unknown: `tandemmq pipeline verify` shows where.",
         "5 files of archives were left out: no broker needs them.",

@@ -213,7 +213,7 @@ def test_journals_and_parquet_are_not_mixed(mixed: Path, tmp_path: Path) -> None
     command = ["pipeline", "replay", str(tmp_path / "made"), str(mixed), "--out", str(tmp_path / "out"), "--dry-run"]
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 1
-    assert "not both at once" in done.output
+    assert "expected journals or Parquet, not both" in done.output
 
 
 @pytest.mark.parametrize(

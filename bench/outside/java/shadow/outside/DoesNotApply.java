@@ -2,11 +2,11 @@ package outside;
 
 import org.junit.AssumptionViolatedException;
 
-/** A test asks for what only a broker of its own process has, or for what no setting here says. */
+/** A test requires what only a broker in its own process has, or a setting that does not exist here. */
 public final class DoesNotApply extends AssumptionViolatedException {
     private static final long serialVersionUID = 1L;
 
-    /** The last one of this test: some tests swallow what they meet. */
+    /** The last one of this test, because some tests catch and ignore it. */
     public static volatile String met;
 
     public DoesNotApply(String why) {

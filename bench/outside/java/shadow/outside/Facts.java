@@ -29,7 +29,7 @@ import org.apache.activemq.security.AuthorizationPlugin;
 import org.apache.activemq.security.DefaultAuthorizationMap;
 import org.apache.activemq.security.SimpleAuthenticationPlugin;
 
-/** What a test configured, as plain maps and lists: policies, users, rights. */
+/** The configuration of a test as plain maps and lists: policies, users, rights. */
 public final class Facts {
     private Facts() {
     }
@@ -53,7 +53,7 @@ public final class Facts {
         return entries;
     }
 
-    /** Adds what a plug-in says. */
+    /** Adds the configuration of a plug-in. */
     public static void of(BrokerPlugin plugin, Map<String, Object> facts) throws Exception {
         if (plugin.getClass() == SimpleAuthenticationPlugin.class) {
             SimpleAuthenticationPlugin said = (SimpleAuthenticationPlugin) plugin;
@@ -111,7 +111,7 @@ public final class Facts {
         return found;
     }
 
-    /** What of a bean is not its default: plain values, and beans of ActiveMQ's. */
+    /** Returns the properties of a bean that differ from their defaults: plain values, and beans of ActiveMQ. */
     private static Map<String, Object> bean(Object bean, Object fresh) throws Exception {
         Map<String, Object> facts = new LinkedHashMap<>();
         for (PropertyDescriptor property : Introspector.getBeanInfo(bean.getClass()).getPropertyDescriptors()) {

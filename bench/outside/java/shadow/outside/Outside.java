@@ -12,7 +12,7 @@ import java.util.Map;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
 
-/** A broker of another process: asked for at the port of the property `outside.port`, and killed when this connection ends. */
+/** A broker of another process. It is requested at the port of the property `outside.port`, and killed when this connection ends. */
 public final class Outside {
     private static final int START_MS_MAX = 30_000;
     private static final int STOP_MS_MAX = 10_000;
@@ -57,7 +57,7 @@ public final class Outside {
         }
     }
 
-    /** In order, so that what is stored is complete; or at once. */
+    /** Stops the broker cleanly, so that its store is complete, or at once. */
     public void stop(boolean inOrder) throws IOException {
         if (inOrder) {
             line.getOutputStream().write("stop\n".getBytes(StandardCharsets.UTF_8));
@@ -70,7 +70,7 @@ public final class Outside {
                 continue;
             }
         } catch (IOException late) {
-            // It is killed by the end of the connection.
+            // The end of the connection kills the broker.
         }
         line.close();
     }

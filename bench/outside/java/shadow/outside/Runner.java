@@ -13,7 +13,7 @@ import org.junit.runner.manipulation.Filter;
 import org.junit.runner.notification.Failure;
 import org.junit.runner.notification.RunListener;
 
-/** Runs the tests of one class whose names match the second argument, and prints a line for each that begins and for each that ended: state, name, reason. */
+/** Runs the tests of one class whose names match the second argument. Prints a line when a test begins, and one when it ends: state, name, reason. */
 public final class Runner extends RunListener {
     private final PrintStream out;
     private final Set<String> done = new HashSet<>();
@@ -77,7 +77,7 @@ public final class Runner extends RunListener {
         }
     }
 
-    /** Why it does not apply: it said so, it said so where the test swallowed it, or it called what a broker outside does not have. */
+    /** Returns why a test does not apply: DoesNotApply was thrown (the test may have ignored it), or the test called a method that does not exist here. */
     private static String notApplicable(Throwable error) {
         for (Throwable cause = error; cause != null; cause = cause.getCause()) {
             if (cause instanceof AssumptionViolatedException) {

@@ -14,7 +14,7 @@ import org.apache.activemq.transport.TransportServer;
 import org.apache.activemq.util.IntrospectionSupport;
 import org.apache.activemq.util.URISupport;
 
-/** vm:// leads to the broker outside that has this name; one that is not there is started, and ends with its last connection. */
+/** Connects vm:// to the broker with this name in another process. A missing broker is started, and ends with its last connection. */
 public final class VmTransportFactory extends TransportFactory {
     private static final Map<BrokerService, Integer> made = new HashMap<>();
 

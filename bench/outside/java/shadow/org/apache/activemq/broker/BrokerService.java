@@ -30,9 +30,9 @@ import outside.Facts;
 import outside.Outside;
 
 /**
- * Stands before ActiveMQ's class of this name in the class path of its tests: what they set is written down, and start()
- * has a broker of another process made of it. A test that looks into the broker meets DoesNotApply, or a method that is
- * not here.
+ * Replaces ActiveMQ's class of this name in the class path of its tests. It records what the tests set, and start()
+ * starts a broker with these settings in another process. A test that uses the inside of the broker gets DoesNotApply,
+ * or calls a method that does not exist here.
  */
 public class BrokerService implements Service {
     public static final String DEFAULT_PORT = "61616";
@@ -129,7 +129,7 @@ public class BrokerService implements Service {
         vmUri = uri;
     }
 
-    /** Where vm:// leads: an OpenWire connector of its own. */
+    /** Address that vm:// connects to: a separate OpenWire connector. */
     public URI innerUri() {
         return URI.create("tcp://127.0.0.1:" + inner);
     }
@@ -146,7 +146,7 @@ public class BrokerService implements Service {
         throw new DoesNotApply("networks of brokers");
     }
 
-    // Its life
+    // Start and stop
 
     public void start() throws Exception {
         if (outside != null) {
@@ -255,7 +255,7 @@ public class BrokerService implements Service {
         return new File(Outside.directory(), Integer.toHexString(key.hashCode()));
     }
 
-    // What is written down
+    // Settings that are recorded
 
     public String getBrokerName() {
         return name;
@@ -419,7 +419,7 @@ public class BrokerService implements Service {
         this.context = context;
     }
 
-    // What is nothing to a broker outside
+    // Settings without an effect on a broker of another process
 
     public void setUseJmx(boolean yes) {
     }
@@ -496,7 +496,7 @@ public class BrokerService implements Service {
         }
     }
 
-    // What looks into a broker of the same process
+    // Methods that need a broker in the same process
 
     public Broker getBroker() {
         throw new DoesNotApply("looks into the broker");
@@ -530,7 +530,7 @@ public class BrokerService implements Service {
         }
     }
 
-    /** A connector of the broker outside. */
+    /** A connector of the broker in the other process. */
     private static final class Outer extends TransportConnector {
         final URI uri;
         private final int port;
