@@ -1,7 +1,7 @@
 """The tables of the pipeline and their columns, defined once for Spark and for Arrow. Imports neither.
 
-Every column may be null. Times are in UTC. Numbers of bytes and offsets are BIGINT. docs/pipeline.md describes each
-column.
+Every column may be null. Times are in UTC. Numbers of bytes and offsets are BIGINT. docs/pipeline-jobs.md explains
+columns.
 """
 
 from __future__ import annotations

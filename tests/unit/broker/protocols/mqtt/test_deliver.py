@@ -111,7 +111,7 @@ def test_an_unacknowledged_message_is_sent_again(lasting, writer, version):
 
 
 def test_a_next_master_gives_messages_of_qos_1_other_packet_ids(lasting, writer, harness, hooks):
-    """docs/mqtt.md: what is there for them is in no journal. None has that of another message."""
+    """docs/mqtt-conformance.md: what is there for them is in no journal. None has that of another message."""
     wire = lasting(to="t", qos=2)
     send(writer, "t", "1")
     writer.publish("t", "2", qos=2, id=9)
