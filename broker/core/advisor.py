@@ -1,4 +1,4 @@
-"""Facts that the broker publishes on its advisory topics, the set of listeners, and what each may hear. Pure.
+"""Facts that the broker publishes on advisory topics, the listeners of these topics, and their rights. Pure.
 
 The engine reports an event as a plain fact, and only if ``Audience.is_there``. An :class:`Advisor` knows the topic of
 the fact, and builds the message only if that topic has a listener::
@@ -38,8 +38,8 @@ _TEMPORARY_TOPICS = {
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFact:
-    """A client connected (``is_there``) or left. ``connection_id`` is the client's own name of it, if it has one;
-    ``user`` the logged-in user, which no message shows."""
+    """A client connected (``is_there``) or left. ``connection_id``: the client's own name for the connection, if it has
+    one. ``user``: the logged-in user, which no advisory shows."""
 
     connection_id: str
     is_there: bool
@@ -186,7 +186,7 @@ class Subject(Enum):
     MASTER = "MasterBroker"  # no client is connected yet when a broker becomes master: later subscribers get it
 
 
-# The topics of these have further words after their own.
+# The topics of these subjects continue with the destination's kind and name.
 _OF_DESTINATIONS = frozenset((Subject.PRODUCERS, Subject.CONSUMERS))
 
 
@@ -194,7 +194,7 @@ class Advisor(Protocol):
     """Makes messages of facts."""
 
     def topic(self, fact: Fact) -> Destination | None:
-        """Return the topic for ``fact``; None: there is none (see ``names.is_told_of``)."""
+        """Return the topic for ``fact``; None: there is none (see ``names.has_advisories``)."""
 
     def message(self, fact: Fact, topic: Destination) -> Message:
         """Return the message to publish on the topic: not persistent; consumers of all protocols may receive it."""
@@ -347,7 +347,7 @@ class AdvisoryRights:
             self._forget(client, next(iter(told)))
 
     def left(self, client: Client) -> None:
-        """Forget the names that a client was given, when it is gone."""
+        """Forget the names that ``client``, which left, was given."""
         for temporary in list(self.told.get(client, ())):
             self._forget(client, temporary)
 

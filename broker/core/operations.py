@@ -1,4 +1,4 @@
-"""Operations of the store for messages: keep one, remove one; and the copies of one message for very many. Pure."""
+"""Operations of the store for messages: store one, remove one, and copy one for very many destinations. Pure."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ class Advising(Part):
             self._audience.left(parts)
             for part in parts:
                 if is_advisory(part) and not self._audience.names(part.name):
-                    self._destinations.remove_unasked(part)
+                    self._destinations.remove_unnamed(part)
         for fact in self._consumers.pop(subscription, ()):
             gone = replace(fact, is_there=False, count=self._consumers_of(fact.destination))
             self.tell(gone, subscription.outlet)

@@ -138,7 +138,7 @@ class Declarations(Part):
                 )
             if names.is_advisory(destination):
                 raise refusal(
-                    f"{destination} is the broker's own",
+                    f"{destination} is reserved for the broker",
                     "It exists while a client is subscribed to it.",
                     ErrorKind.SECURITY,
                 )

@@ -136,7 +136,7 @@ class Preparing:
         """Return a message that was not delivered. One that had to be acknowledged goes back with its subscription."""
         subscription, _, entry = delivery
         if subscription.is_auto and entry.queue is not None:
-            entry.queue.untold(entry)
+            entry.queue.undeliver(entry)
             self._dispatch(entry.queue)
 
 

@@ -57,7 +57,7 @@ class DurableSubscriptions(Part):
         durable = self._destinations.durables.get(subscription_key(client_id, name))
         # prove: shared-ones-are-no-clients "isinstance(durable, SharedSubscriber)" -> "False"
         if isinstance(durable, SharedSubscriber):
-            raise refusal(f"Client id {client_id!r} is the broker's own", kind=ErrorKind.CLIENT_ID)
+            raise refusal(f"Client id {client_id!r} is reserved for the broker", kind=ErrorKind.CLIENT_ID)
         return durable
 
     def is_ending(self, client_id: str, name: str) -> bool:

@@ -325,7 +325,7 @@ def _check_not_reserved(client_id: str) -> None:
     # With a colon it could make the key of a shared subscription (``subscription_key``).
     # prove: no-client-id-reaches-shared-ones "or client_id" -> "and client_id"
     if client_id == CLIENT_ID or client_id.startswith(f"{CLIENT_ID}:"):
-        raise ClientError(f"Client id {client_id!r} is the broker's own", kind=ErrorKind.CLIENT_ID)
+        raise ClientError(f"Client id {client_id!r} is reserved for the broker", kind=ErrorKind.CLIENT_ID)
 
 
 def _address_of(client: Client) -> str:

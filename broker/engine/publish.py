@@ -169,7 +169,7 @@ class Sender(Part):
         message is not scheduled again when it is sent at its due time."""
         if message.destination == PENDING:
             raise refusal(
-                f"{PENDING} is the broker's own",
+                f"{PENDING} is reserved for the broker",
                 "Scheduled messages wait there: send to their destination, with AMQ_SCHEDULED_DELAY.",
                 ErrorKind.DESTINATION,
             )

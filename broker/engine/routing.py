@@ -301,7 +301,7 @@ class Router(Part):
             )
         if destination.kind is DestinationKind.TOPIC and destination.name.startswith(names.ADVISORY_TOPICS):
             raise refusal(
-                f"{destination} is the broker's own",
+                f"{destination} is reserved for the broker",
                 "Clients act on its messages, so only the broker sends them.",
                 ErrorKind.SECURITY,
             )

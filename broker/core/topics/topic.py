@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Final
 
 from tandemmq.broker.core import names
-from tandemmq.broker.core.charging import ASKING, takes
+from tandemmq.broker.core.charging import SELECTOR_BUDGET, takes
 from tandemmq.broker.core.delivery import (
     REDELIVERIES_MAX,
     Delivery,
@@ -467,7 +467,7 @@ class Topic:
                     if not selector.matches(message):
                         continue
                 else:
-                    is_taken = ASKING.takes(selector, message, outlet.holder)
+                    is_taken = SELECTOR_BUDGET.takes(selector, message, outlet.holder)
                     if is_taken is None:
                         self.dropped += subscription.put_off(entry)
                     if not is_taken:

@@ -25,7 +25,7 @@ from tandemmq.broker.core.advisor import (
     ProducerFact,
     SlowConsumerFact,
 )
-from tandemmq.broker.core.names import ADVISORY_TOPICS, is_told_of
+from tandemmq.broker.core.names import ADVISORY_TOPICS, has_advisories
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import message_of, stored_frame
 from tandemmq.broker.protocols.openwire.errors import WireError
@@ -139,7 +139,7 @@ def _topic_name(fact: Fact) -> str | None:
     if isinstance(fact, MasterFact):
         return "MasterBroker"
     destination = fact.destination
-    if destination is None or not is_told_of(destination):
+    if destination is None or not has_advisories(destination):
         return None  # an anonymous producer is of no destination (AdvisoryBroker.addProducer)
     if isinstance(fact, DestinationFact):
         return _KINDS[destination.kind]
