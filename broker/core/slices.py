@@ -39,8 +39,8 @@ def pieces(items: Iterable[T]) -> Generator[list[T], None, None]:
 
 class StepClock:
     """Clock of the steps: ``now`` in seconds. It stands still until the process sets a clock (broker/run.py), so the
-    steps of a simulator depend on its seed alone. ``apart``: total seconds that were charged to another client than the
-    one whose step it was (broker.core.charging)."""
+    steps of a simulator depend on its seed alone. ``apart``: total seconds of steps that were charged to a client other
+    than the step's own (broker.core.charging)."""
 
     __slots__ = ("apart", "now")
 

@@ -380,7 +380,7 @@ class Subscriber(Part):
             subscription.no_local = command.no_local
             for queue in subscription.queues:
                 if isinstance(queue, DurableSubscription):
-                    queue.heed_no_local(subscription)
+                    queue.set_no_local(subscription)
 
     # ---- the end
 

@@ -62,7 +62,8 @@ class Assignment:
     unwanted_weight: int = field(default=0, init=False)
     stuck: list[Entry] = field(default_factory=list, init=False)
     _lanes: Lanes = field(default_factory=Lanes, init=False)
-    _asks_others: bool = field(default=True, init=False)  # than those that refused the last skipped messages
+    # True: the selectors may differ from those that refused the last skipped messages.
+    _has_new_selectors: bool = field(default=True, init=False)
     # Positions of deliveries that are not settled.
     _out: set[int] = field(default_factory=set, init=False)
     # Weight, by position, of messages that were read again and not yet routed or delivered.
@@ -79,14 +80,14 @@ class Assignment:
     def set_consumers(self, consumers: list[Subscription], newcomers: Iterable[Subscription]) -> None:
         """Replace the consumers. The waiting messages are to be placed again."""
         self._lanes.set_consumers(consumers)
-        self._asks_others = True
+        self._has_new_selectors = True
         self._reconsider(NOTHING_KNOWN)
         if self._skipped.due:
             self.newcomers.update(newcomers)
 
     def join(self, subscription: Subscription) -> None:
         """Add a consumer; none is exclusive. Only its selector tests the waiting messages."""
-        self._asks_others = True
+        self._has_new_selectors = True
         if self._skipped.due:
             self.newcomers.add(subscription)
         requested = self._lanes.requested
@@ -107,7 +108,7 @@ class Assignment:
     def leave(self, subscription: Subscription) -> Work[None]:
         """Remove a consumer; none is exclusive. Messages that only it took are to be placed again. The steps of the
         returned work free the memory of its groups."""
-        self._asks_others = True
+        self._has_new_selectors = True
         self.newcomers.discard(subscription)
         return self._lanes.leave(subscription)
 
@@ -223,7 +224,7 @@ class Assignment:
                 self._leave_out(entry, dequeued)
         lanes = self._lanes
         backlog = lanes.backlog
-        is_wide = lanes.choices > ASKED_MAX  # then one message is enough for a call, or more than that
+        is_wide = lanes.choices > ASKED_MAX  # testing one message then takes one call, or several
         asks_left = 1 if is_wide else PLACED_MAX
         is_expensive = lanes.expensive > 0
         pace = Pace()
@@ -275,9 +276,9 @@ class Assignment:
             self.unwanted_weight += entry.weight
             self.weight -= entry.weight
         elif self._has_space(dequeued):
-            if self._asks_others:
+            if self._has_new_selectors:
                 self._skipped.refuse(self._lanes.selectors)
-                self._asks_others = False
+                self._has_new_selectors = False
             self.weight -= entry.weight
             self._skipped.add(entry, key_of(entry, is_prioritized=self._levels is not None))
             self._share.give(entry)

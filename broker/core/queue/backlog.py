@@ -19,7 +19,7 @@ JOINED_MAX = 256
 
 class Known(NamedTuple):
     """Facts about the entries of a run: of the choices below ``below``, exactly those of ``key`` want them.
-    ``is_grouped``: entries with a group count there as waiting."""
+    ``is_grouped``: entries with a group count as waiting in ``Groups``."""
 
     key: tuple[int, ...]
     below: int

@@ -301,8 +301,8 @@ class Lanes:
 
     def ask(self, entry: Entry, known: Known, count_max: int, pace: Pace) -> Known:
         """Test ``entry`` with the next choices, at least one and at most ``count_max``, until the time of ``pace``'s
-        step is over. Return what is known of it then. For very many or expensive choices, because ``place`` tests all
-        remaining ones at once."""
+        step is over. Return the facts that are known about it then. For very many or expensive choices, because
+        ``place`` tests all remaining ones at once."""
         below = known.below
         asked = list(islice((number for number in self._choices if number >= below), count_max + 1))
         rest = asked.pop() if len(asked) > count_max else self._next
