@@ -21,12 +21,12 @@ from typing import Protocol
 
 from tandemmq.broker.core.access import Operation, PrivateAccess, is_admin
 from tandemmq.broker.core.client import Client
-from tandemmq.broker.core.memory import TOLD_BYTES, Kind
+from tandemmq.broker.core.memory import ANNOUNCED_BYTES, Kind
 from tandemmq.broker.core.names import ADVISORY_TOPICS, Pattern, is_wildcard, split
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 # Maximum number of temporary destinations that a client is recorded to know by name.
-TOLD_MAX = 1_000
+KNOWN_MAX = 1_000
 # The right ``network`` for one of these topics covers all temporary destinations of that kind.
 _TEMPORARY_TOPICS = {
     DestinationKind.TEMP_QUEUE: Destination(DestinationKind.TOPIC, f"{ADVISORY_TOPICS}TempQueue"),
@@ -287,7 +287,7 @@ class AdvisoryRights:
         self._access = access
         self.owners: dict[Destination, Client] = {}  # of temporary ones
         # Clients and the names that they were given, in both directions.
-        self.told: dict[Client, dict[Destination, None]] = {}
+        self.known: dict[Client, dict[Destination, None]] = {}
         self.knowing: dict[Destination, set[Client]] = {}
 
     def shown(self, client: Client, fact: Fact) -> Fact | None:
@@ -339,16 +339,16 @@ class AdvisoryRights:
 
     def give(self, client: Client, temporary: Destination) -> None:
         """Record that ``client`` is given the name of a temporary destination."""
-        told = self.told.setdefault(client, {})
-        told[temporary] = None
+        known = self.known.setdefault(client, {})
+        known[temporary] = None
         self.knowing.setdefault(temporary, set()).add(client)
-        client.holder.add(Kind.STATE, TOLD_BYTES)
-        if len(told) > TOLD_MAX:
-            self._forget(client, next(iter(told)))
+        client.holder.add(Kind.STATE, ANNOUNCED_BYTES)
+        if len(known) > KNOWN_MAX:
+            self._forget(client, next(iter(known)))
 
     def left(self, client: Client) -> None:
         """Forget the names that ``client``, which left, was given."""
-        for temporary in list(self.told.get(client, ())):
+        for temporary in list(self.known.get(client, ())):
             self._forget(client, temporary)
 
     def ended(self, destination: Destination) -> None:
@@ -359,12 +359,12 @@ class AdvisoryRights:
 
     def _forget(self, client: Client, temporary: Destination) -> None:
         """Forget that ``client`` was given that name."""
-        told, knowing = self.told[client], self.knowing[temporary]
-        client.holder.add(Kind.STATE, -TOLD_BYTES)
-        del told[temporary]
+        known, knowing = self.known[client], self.knowing[temporary]
+        client.holder.add(Kind.STATE, -ANNOUNCED_BYTES)
+        del known[temporary]
         knowing.discard(client)
-        if not told:
-            del self.told[client]
+        if not known:
+            del self.known[client]
         if not knowing:
             del self.knowing[temporary]
 

@@ -64,7 +64,7 @@ TRANSACTION_BYTES = 700
 # Each character of a name that is stored once more.
 TEXT_BYTES = 1
 # A temporary destination of another client that is announced to a client.
-TOLD_BYTES: Final = 300
+ANNOUNCED_BYTES: Final = 300
 # The owner of a message group.
 GROUP_BYTES = 230
 # Each character of the id of a subscription or producer; each word, text and sign of a selector.

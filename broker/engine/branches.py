@@ -175,7 +175,7 @@ class Branches(Part):
             self._reopen(branch)
             client.send_failure(
                 refusal(
-                    f"Transaction {branch.xa.key} was not prepared: the store has not ended another one of that id",
+                    f"Transaction {branch.xa.key} was not prepared: the store still has another one with this id",
                     "Roll this one back, or prepare it again later.",
                     ErrorKind.XA,
                     xa_code=XAER_PROTO,

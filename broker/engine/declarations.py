@@ -133,7 +133,7 @@ class Declarations(Part):
             if names.is_wildcard(destination.name) or names.split(destination) != (destination,):
                 raise refusal(
                     f"{destination} is not one destination",
-                    "The name of a new destination has no wildcards, commas and options.",
+                    "The name of a new destination must not contain wildcards, commas or options.",
                     ErrorKind.DESTINATION,
                 )
             if names.is_advisory(destination):
@@ -249,11 +249,11 @@ class IdleDestinations(Part):
     def _let_go(self, target: Queue | Topic) -> None:
         if isinstance(target, Queue) and target.owner:
             target.is_leaving = True
-            self._append(Atomic((), None, Callback(None, lambda _: self._passed(target))))
+            self._append(Atomic((), None, Callback(None, lambda _: self._mark_came_back(target))))
         else:
             self._end(target)
 
-    def _passed(self, queue: Queue) -> None:
+    def _mark_came_back(self, queue: Queue) -> None:
         """Delete a queue whose mark came back, if it is still unused."""
         if queue.is_leaving and not queue.is_dropped and _is_unused(queue) and not self._is_in_doubt():
             self._end(queue)

@@ -18,8 +18,8 @@ from tandemmq.broker.engine.ports import InThread
 
 log = logging.getLogger(__name__)
 
-# A translated text is as long as its message, or shorter, down to two thirds. On average half of this length is
-# counted: one of this number of parts.
+# A translated text has two thirds of the length of its message, or up to its full length. As an estimate, the length of
+# the message divided by this number is counted.
 MADE_PARTS = 2
 
 

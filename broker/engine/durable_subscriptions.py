@@ -52,8 +52,8 @@ class DurableSubscriptions(Part):
         shared.destinations.on_topic = self._join
 
     def get(self, client_id: str, name: str) -> DurableSubscriber | None:
-        """Return the durable subscription of that client id and name; None: there is none. ClientError if the client id
-        is made so that the key is that of a shared one."""
+        """Return the durable subscription of that client id and name; None: there is none. ClientError if client id and
+        name result in the key of a shared one."""
         durable = self._destinations.durables.get(subscription_key(client_id, name))
         # prove: shared-ones-are-no-clients "isinstance(durable, SharedSubscriber)" -> "False"
         if isinstance(durable, SharedSubscriber):
@@ -87,7 +87,9 @@ class DurableSubscriptions(Part):
         names.check_length("the name of a durable subscription", name)
         for topic in parts:
             if topic.kind is not DestinationKind.TOPIC:
-                raise refusal(f"{topic} is no topic", "Only a topic has durable subscriptions.", ErrorKind.DESTINATION)
+                raise refusal(
+                    f"{topic} is not a topic", "Only a topic has durable subscriptions.", ErrorKind.DESTINATION
+                )
         destination = Destination(DestinationKind.TOPIC, ",".join(topic.name for topic in parts))
         names.check_length("the name of several topics", destination.name)
         client_id = client.client_id()
@@ -246,8 +248,8 @@ class DurableSubscriptions(Part):
         self._append(AddSubscription(owner, _record(durable, topic, is_retroactive=is_retroactive), opening))
 
     def check_may_make(self, client: Client) -> None:
-        """Raise ClientError if the client id is another user's, so that no operator becomes an owner beside that user.
-        The client may have been connected with it before it was that user's."""
+        """Raise ClientError if the client id belongs to another user, so that no operator becomes a second owner. The
+        client may have connected with the client id before it belonged to that user."""
         user = client.principal
         users = self._destinations.users.of(client.client_id())
         # prove: a-client-id-has-one-owner "user.is_proved" -> "False"

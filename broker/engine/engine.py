@@ -142,7 +142,7 @@ class Engine:
         self._destinations = destinations or at_once(destinations_of(store, settings, policies, start))
         self.memory = memory = self._destinations.memory
         self._reported: deque[list[StoreOperation]] = deque()  # by the store, and not processed yet
-        self.is_behind = False  # with these: more than one waits
+        self.is_behind = False  # more than one of these waits
         self._is_taking_in = False
         self.reports = 0  # number of reports of the store
         most = settings.user_stored_bytes_max
@@ -328,9 +328,9 @@ class Engine:
         target = self._destinations.by_name.get(queue)
         return isinstance(target, Queue) and target.is_paused, queue in self._destinations.closed_to_producers
 
-    def on_pause_ended(self, told: Callable[[Destination], object]) -> None:
-        """Call ``told`` with each queue that is deleted while it is paused."""
-        self._destinations.on_pause_ended = told
+    def on_pause_ended(self, then: Callable[[Destination], object]) -> None:
+        """Call ``then`` with each queue that is deleted while it is paused."""
+        self._destinations.on_pause_ended = then
 
     def hang_up(self, connection_id: str) -> bool:
         """Close a connection, as if its client had disconnected. Return False if there is none with that id."""

@@ -1,10 +1,10 @@
 """Flow control: handle a message that would exceed a limit now.
 
 The message waits, and so does its sender: a client that waits for an answer (RECEIPT, Response, ProducerAck) does not
-get it yet, and a client that sends more without an answer is not read any more when too much of it waits. Everything
-else on that connection continues, because acknowledgements free space. A policy may have the send fail at once instead,
-or after a time (``send_fail_if_no_space``, ``send_fail_if_no_space_after_timeout``); without ``producer_flow_control``
-it always fails at once.
+get it yet, and a client that sends on without an answer is not read any more once too many of its commands wait.
+Everything else on that connection continues, because acknowledgements free space. A policy may have the send fail at
+once instead, or after a time (``send_fail_if_no_space``, ``send_fail_if_no_space_after_timeout``); without
+``producer_flow_control`` it always fails at once.
 
 Each limit has one line of waiting commands, which are carried out in the order of their arrival; no command overtakes
 another that waits for the same limit. The lines are checked again every few milliseconds, because space becomes free in
@@ -60,7 +60,7 @@ _DONE = 8
 @dataclass(slots=True, eq=False, repr=False)
 class _Held:
     """A command that waits. ``deadline``: the time when it fails (0: never). ``committing``: the bytes of the
-    transaction that it ends. ``goes_to``: all destinations that get something by it, if they may be several."""
+    transaction that it ends. ``goes_to``: all destinations that get a message from it, if there may be several."""
 
     client: Client
     command: Waits
@@ -87,8 +87,8 @@ class _Blocked:
 
 
 class FlowControl(Part):
-    """Holds the waiting commands, and carries them out in order, in steps, when there is space. ``carry_out`` does it
-    and returns the reason if the command has to wait again, or None if it is done."""
+    """Holds the waiting commands, and carries them out in order, in steps, when there is space. ``carry_out`` carries
+    out one; it returns the reason if the command has to wait again, or None if it is done."""
 
     def __init__(
         self,
@@ -476,7 +476,7 @@ class FlowControl(Part):
 def sentence(figures: dict[str, Any]) -> str:
     """Return an entry of ``FlowControl.blocked`` as a sentence."""
     return (
-        f"producer {figures['producer']} ({figures['peer']}) waits since {figures['since']} to send to "
+        f"producer {figures['producer']} ({figures['peer']}) has waited since {figures['since']} to send to "
         f"{figures['destination']}: {figures['reason']} ({figures['limit']} of {figures['of']}, reached since "
         f"{figures['limit_reached_since']}; {figures['sends']} sends wait)"
     )

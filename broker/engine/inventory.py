@@ -269,7 +269,7 @@ def _slow(subscription: Subscription) -> str | None:
     if subscription.holder.is_held_back:
         return "its connection holds too much of the broker's memory"
     if not subscription.is_pull and subscription.credit <= 0 and not subscription.withheld:
-        return f"it acknowledges too slowly: {len(subscription.unacked)} deliveries of its prefetch are open"
+        return f"it acknowledges too slowly: {len(subscription.unacked)} deliveries of its prefetch are unacknowledged"
     if not subscription.outlet.is_writable:
         return "its connection accepts no more bytes: it reads too slowly"
     return None

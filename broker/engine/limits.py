@@ -146,8 +146,8 @@ class StoredBytes:
         return usage
 
     def usage(self, user: str) -> Usage:
-        """Return the usage of ``user`` that the store does not count yet. Transactions add to it what is sent in
-        them."""
+        """Return the usage of ``user`` that the store does not count yet. Transactions add the bytes of their messages
+        to it."""
         usage = self._usages.get(user)
         if usage is None:
             usage = self._usages[user] = Usage()
@@ -184,6 +184,6 @@ class StoredBytes:
             raise refusal(
                 f"Messages of user {user} take {self.used(user)} bytes in the store",
                 f"user_stored_bytes_max is {self._most}: a message of {size} bytes does not fit. Send it after "
-                "consumers have taken some, or delete some.",
+                "consumers have taken messages, or delete some.",
                 ErrorKind.RESOURCE,
             )

@@ -55,7 +55,7 @@ class Sender(Part):
         self.arrivals = arrivals
         self.router = router
         self._loop = shared.loop
-        self._untold = Stored(arrivals, None, None)  # for a message to one queue that requests no receipt
+        self._without_receipt = Stored(arrivals, None, None)  # for a message to one queue that requests no receipt
         pending = shared.destinations.pending
         if pending is not None:
             self._begin_scheduler(pending.id, pending.count)
@@ -78,7 +78,7 @@ class Sender(Part):
             return self._send_otherwise(client, message, receipt)
         if isinstance(target, Queue):
             owners = target.owners
-            stored = self._untold if receipt is None else Stored(self.arrivals, client, receipt)
+            stored = self._without_receipt if receipt is None else Stored(self.arrivals, client, receipt)
         else:
             if _is_wide(target) or not (owners := target.takers(message, client.id)):
                 return self._send_otherwise(client, message, receipt)

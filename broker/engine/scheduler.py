@@ -5,8 +5,8 @@ order key, so that a million of them cost little; the message itself is read bac
 it in its destination, removes the pending copy and, if it repeats, stores the next one: at any crash all of that
 happened or none of it. Nothing is sent twice, and nothing is lost.
 
-After a promotion the times are read from the store, page by page, while those known already are kept. So a large number
-of pending messages does not delay the take-over, but only the messages that are due already, by the time of this read.
+After a promotion the times are read from the store, page by page; messages that are scheduled meanwhile are added. So a
+large number of pending messages does not delay the take-over. It delays only the messages that are already due.
 
 All methods are called on the event loop, and none waits.
 """
@@ -57,12 +57,12 @@ FIRING_MAX = 500
 _FIRED = 8
 PAGE_MESSAGES = 500
 PAGE_BYTES = 2 << 20
-# Delay before a message is tried again that could not be sent, for example if its destination cannot be created.
+# Delay before a message that could not be sent is tried again, for example if its destination cannot be created.
 PUT_OFF_MS = 60_000
 # Delay of a message whose user is not known yet.
 SOON_MS = 200
-# A refused message with more to follow is tried again for this time before its schedule ends: the right or the user may
-# be missing for a moment only, for example while a file is changed in two steps, or in an older copy of it.
+# A refused message that has repetitions left is tried again for this time before its schedule ends: the right or the
+# user may be missing for a short time only, for example while a file is changed in two steps.
 REFUSED_MS = 3_600_000
 # Characters of an ended schedule in the reason.
 SHOWN_CHARACTERS_MAX = 300
@@ -403,12 +403,12 @@ class Scheduler:
         """Begin the next request: one at a time, and only when everything pending is known."""
         if self._requests and self.is_loaded and not self._is_request_begun:
             self._is_request_begun = True
-            self._look_after(0, self._requests[0])
+            self._read_after(0, self._requests[0])
 
-    def _look_after(self, after: OrderKey, request: _Request) -> None:
-        self._ask(after, Callback(None, lambda page: begin(self._look_through(page, request), self._start)))
+    def _read_after(self, after: OrderKey, request: _Request) -> None:
+        self._ask(after, Callback(None, lambda page: begin(self._answer_page(page, request), self._start)))
 
-    def _look_through(self, page: Page, request: _Request) -> Work[None]:
+    def _answer_page(self, page: Page, request: _Request) -> Work[None]:
         """Carry out a request for one page of pending messages."""
         pace = Pace()
         for found in page.messages:
@@ -428,7 +428,7 @@ class Scheduler:
                     page.is_end = True
                     break
         if page.messages and not page.is_end:
-            self._look_after(page.messages[-1].order_key, request)
+            self._read_after(page.messages[-1].order_key, request)
             return
         self._requests.popleft()
         self._is_request_begun = False
@@ -452,7 +452,8 @@ def _end_of(waiting: Message, schedule: Schedule | None) -> str:
 
 
 def may_be_scheduled(message: Message) -> bool:
-    """Return whether the properties of ``message``, which may still be bytes, need to be read: never a false No."""
+    """Return whether the properties of ``message``, which may still be bytes, must be read. A result of False is
+    certain."""
     raw = message.raw
     if raw is not None:
         return message.may_have_properties and _MARK in raw

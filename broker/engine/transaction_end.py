@@ -71,8 +71,8 @@ class TransactionEnd(Part):
     def commit(self, client: Client, transaction: Transaction, receipt: Receipt | None) -> Work[None] | None:
         """Commit at once and atomically; if that fails, roll back and raise ClientError.
 
-        If work is returned, the caller must do its steps before the client's next command: nothing of it is stored, and
-        the steps make it visible."""
+        If work is returned, the caller must do its steps before the client's next command: the transaction stores
+        nothing, and the steps make its messages visible."""
         identity = LocalTransactionId(client.connection.id, transaction.number)
         operations, volatile = self.parts(client, transaction, identity)
         held = transaction.held

@@ -47,7 +47,7 @@ class Transactions(Part):
 
     def send(self, client: Client, command: Send) -> MustWait | None:
         """Add ``command`` to its transaction, to be carried out at the commit. Return the reason to wait, if any."""
-        assert command.transaction is not None, "only what is sent in a transaction"
+        assert command.transaction is not None, "only for a Send in a transaction"
         transaction = self._open(client, command.transaction)
         sender = self._sender
         message = command.message
@@ -81,15 +81,15 @@ class Transactions(Part):
 
     def holds(self, client: Client, command: Ack, subscription: Subscription) -> int:
         """Return the number of deliveries named by ``command`` that its transaction has already."""
-        assert command.transaction is not None, "only what is acknowledged in a transaction"
+        assert command.transaction is not None, "only for an Ack in a transaction"
         if not subscription.enlisted:
             return 0
         acknowledged = self._open(client, command.transaction).acknowledged
         return sum(each is subscription and command.first <= tag <= command.tag for each, tag, _ in acknowledged)
 
     def enlisted(self, client: Client, name: str, message_id: str, ids: set[str], last: int) -> list[tuple[str, int]]:
-        """Return subscription and tag of each delivery of that message, to the subscriptions ``ids``, that the
-        transaction has among its ``last`` ones."""
+        """Return subscription and tag of each delivery of that message, to the subscriptions ``ids``, among the
+        ``last`` newest acknowledgements of the transaction."""
         return [
             (subscription.id, tag)
             for subscription, tag, entry in self._open(client, name).acknowledged[-last:]
