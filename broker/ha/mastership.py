@@ -1,4 +1,5 @@
-"""Lock, then store, then listeners; lock lost: stop at once, then become a standby again, in the same process.
+"""Life of a broker: first the lock, then the store, then the listeners. A broker that loses the lock stops at once and
+becomes a standby again, in the same process.
 
     starting -> standing by -> (lock) -> promoting -> (fence, replay, header, ports) -> master
     master -> (a trouble) -> demoted -> (a pause) -> starting
@@ -53,7 +54,7 @@ FOLLOW_INTERVAL_SECONDS = 0.1
 # Pause after a demotion or a failed promotion, for the other broker: longer each time, with jitter.
 BACK_OFF_SECONDS_MIN = 0.2
 BACK_OFF_SECONDS_MAX = 10.0
-# A free lock is taken within this time; only after it this broker reports that it is a standby.
+# A free lock is taken within this time. After this time, the broker reports that it is a standby.
 FIRST_POLL_SECONDS = 0.05
 # Interval at which signs of life are checked.
 POLL_SECONDS = 0.5
@@ -95,7 +96,7 @@ class Mastership:
         self.promotions = 0
         self.handovers = 0
         self.demotions: dict[Trouble, int] = {}
-        self.trouble: Trouble | None = None  # the last that demoted
+        self.trouble: Trouble | None = None  # the last one that led to a demotion
         self._reason = ""
         self._locker = locker
         self._open_standby = open_standby
@@ -171,8 +172,8 @@ class Mastership:
         return await asked
 
     async def run(self) -> None:
-        """Run as standby, then as master, then as standby again, until ``stop``. Raises what the operator must repair
-        (broker.ha.states)."""
+        """Run as standby, then as master, then as standby again, until ``stop``. Raises the errors that the operator
+        must repair (broker.ha.states)."""
         self._loop = asyncio.get_running_loop()
         await self._service.bind()
         self._lock = LockThread(self._locker, self._threads, self, self._call_soon)
@@ -285,7 +286,7 @@ class Mastership:
             await self._follow_until(acquiring, lock, life, standby)
         try:
             is_ours = await acquiring
-        except LockError:  # only a first poll raises: the operator must repair the cause, however late
+        except LockError:  # raised only by the first poll, even a late one: the operator must repair the cause
             self._has_stood = False
             raise
         if not is_ours or self._stop.is_set():
@@ -321,7 +322,7 @@ class Mastership:
                 await self._in_time(Wait.RELEASE, acquiring)
         if following.done() or not self._stop.is_set():
             await self._within(Wait.FOLLOW, following, life.seen_alive, StorageHung)
-        if not acquiring.done():  # if it gets the lock when it wakes up, the queued request releases it
+        if not acquiring.done():  # if the thread gets the lock later, the queued request releases it
             raise LockUnavailable(f"{self._locker.where} does not answer")
 
     def lock_is_held_by(
@@ -396,8 +397,8 @@ class Mastership:
         return store
 
     async def _be_master(self, life: VolumeThread, store: AnyStore) -> float:
-        """Serve until all but the lock is handed over. Return when the handover began. Raises the error if the lock or
-        the store is lost before."""
+        """Serve until all but the lock is handed over. Return the time when the handover began. Raises the error if the
+        lock or the store is lost before."""
         self._handover = asyncio.get_running_loop().create_future()
         try:
             await self._serve(store)
@@ -421,7 +422,7 @@ class Mastership:
 
     async def _serve(self, store: AnyStore) -> None:
         assert self._lock is not None, "a master has a lock"
-        # Not awaited: clients wait, and the lock is held even if it accepts the name late.
+        # Not awaited, because clients wait: the lock is held even if the name is written to it late.
         self._lock.announce(store.epoch, self._locker.request.holder.admin)
         serving = asyncio.ensure_future(self._service.serve(store))
         if not await self._in_time(Wait.SERVE, serving):
@@ -450,7 +451,8 @@ class Mastership:
         await self._within(Wait.STORAGE, serve(), store.seen_alive, StorageHung)
 
     async def _hand_over(self, life: VolumeThread, store: AnyStore) -> float:
-        """Finish the work in progress and make a checkpoint; the lock is released after that. Return when it began."""
+        """Finish the work in progress and make a checkpoint; the lock is released after that. Return the time when the
+        handover began."""
         began = self._threads.monotonic()
         self._record("draining")
         self._move(Event.HANDOVER_ASKED, "handing over")
@@ -494,7 +496,7 @@ class Mastership:
                 self.store.halt()  # prove: lost-store-is-halted
             self._lost.set_result(reason)
 
-    # ---- waiting, and what hangs
+    # ---- waits and hangs
 
     async def _within(
         self,
@@ -503,7 +505,8 @@ class Mastership:
         seen_alive: Callable[[], float] | None,
         hung: Callable[[str], Exception],
     ) -> T:
-        """Return the result of ``work``. Raises what is lost meanwhile, and ``hung`` at the bound of this wait.
+        """Return the result of ``work``. Raises the error if the lock or the store is lost meanwhile, and ``hung`` at
+        the bound of this wait.
 
         ``seen_alive`` returns the last sign of life of the working threads; None: the work is on the loop.
         """
@@ -531,8 +534,8 @@ class Mastership:
             working.cancel()
 
     async def _in_time(self, wait: Wait, work: asyncio.Future[Any] | Coroutine[Any, Any, Any]) -> bool:
-        """Return whether the work was done, or failed, within the bound of this wait. After it a future continues, a
-        coroutine is cancelled."""
+        """Return whether the work was done, or failed, within the bound of this wait. At the bound, a future continues
+        and a coroutine is cancelled."""
         working = asyncio.ensure_future(work)
         done, _ = await asyncio.wait([working], timeout=self._bounds[wait].seconds)
         if not done and working is not work:

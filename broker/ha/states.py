@@ -225,7 +225,7 @@ ANSWERS: Final[Mapping[Trouble, Mapping[Moment, Answer]]] = {
 
 
 #: Troubles that may affect this broker or its host alone: after them the lock is left to the others for a while. After
-#: the pause another broker has it, or the chances are equal.
+#: the pause another broker has the lock, or all compete for it again.
 LEAVES_THE_LOCK: Final = frozenset(
     {
         Trouble.LOOP_HUNG,
@@ -249,7 +249,8 @@ class NotMaster(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """The result of a handover. ``seconds``: from the last receipt that could be given to the lock's release."""
+    """The result of a handover. ``seconds``: time from the last moment of a possible receipt until the release of the
+    lock."""
 
     epoch: int
     seconds: float

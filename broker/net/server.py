@@ -305,7 +305,7 @@ class Server:
         if is_connector_full:
             reason = f"maximumConnections of this connector is {connector.connections_max}."
         elif len(self._connections) >= self._connections_max:
-            reason = f"There are file descriptors for {self._connections_max} (LimitNOFILE)."
+            reason = f"The file descriptors allow {self._connections_max} connections (LimitNOFILE)."
         else:
             return None
         now = asyncio.get_running_loop().time()

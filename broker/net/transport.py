@@ -814,7 +814,9 @@ class Connection:
     def end_input(self) -> None:
         """Close the connection because of its incomplete frame. Called by UnfinishedInput."""
         self.log_fault("rest of a frame", f"{self}: disconnected: other clients waited for the rest of its frame")
-        self._fail("Incomplete frames use all of their memory", f"It was not complete within {FRAME_SECONDS_MAX:g} s.")
+        self._fail(
+            "Incomplete frames use all of their memory", f"The frame was not complete within {FRAME_SECONDS_MAX:g} s."
+        )
 
     def end_congestion(self) -> None:
         """Resume reading after congestion. Called by Outbox.resume_reading."""
@@ -854,7 +856,7 @@ class Connection:
         if not session.is_logged_in and now >= self._login_until:
             self.log_fault("no login", f"{self} began a session but did not log in: disconnected", level=logging.INFO)
             detail = f"It must come within {limits.login_seconds_max:g} seconds of the greeting."
-            self._fail("No login came", detail, ErrorKind.TIMEOUT)
+            self._fail("No login was received", detail, ErrorKind.TIMEOUT)
             return
         if self._states & _BEHIND and now - self._unread_since > limits.unread_seconds_max:
             log.warning(
