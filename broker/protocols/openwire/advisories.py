@@ -1,7 +1,7 @@
 """Advisory messages as clients of ActiveMQ know them (AdvisorySupport, AdvisoryBroker; openwire.md 15). Pure.
 
-The event travels as a command of OpenWire in the message's ``dataStructure``, numbers beside it as properties. Clients
-of other protocols see its properties, and STOMP clients the command as JSON.
+The event is a command of OpenWire in the message's ``dataStructure``; numbers are properties of the message. Clients of
+other protocols see its properties, and STOMP clients the command as JSON.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _BROKER_SESSION = -1
 _TYPE = "Advisory"
 # Names of producers and consumers in a conversation.
 _NUMBERS = re.compile("(-?[0-9]{1,18}):(-?[0-9]{1,18})")
-# The topic's name fits into a string of OpenWire in each encoding.
+# Maximum length of a name: the topic's name fits into a string of OpenWire in each encoding.
 _NAME_CHARS_MAX = 10_000
 
 
 class Advisories:
-    """Advisor of one term. ``connection_id``: a name that no client has, and no other broker or term as master; it
-    begins the ids of the messages. ``sequences``: the broker's numbers of messages."""
+    """Advisor of one term. ``connection_id``: a connection id that no client, no other broker and no other term has;
+    the ids of the messages begin with it. ``sequences``: the broker's numbers of messages."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ def _topic_name(fact: Fact) -> str | None:
         return "MasterBroker"
     destination = fact.destination
     if destination is None or not has_advisories(destination):
-        return None  # an anonymous producer is of no destination (AdvisoryBroker.addProducer)
+        return None  # an anonymous producer has no destination (AdvisoryBroker.addProducer)
     if isinstance(fact, DestinationFact):
         return _KINDS[destination.kind]
     name = destination.name.replace(",", _COMMA)

@@ -55,12 +55,12 @@ _NO_REDELIVERIES: Final = _COUNTER.pack(0)
 # size, data type, command id, response required, correlation id
 _RESPONSE: Final = struct.Struct(">iBiBi")
 _RESPONSE_TYPE: Final = 30
-# The data types of messages; plain numbers, for each frame is compared with them.
+# The data types of messages; plain numbers, because each frame is compared with them.
 _MESSAGES: Final = frozenset(map(int, BodyKind))
 _BYTES: Final = BodyKind.BYTES
 _KEEP_ALIVE: Final = schema.KeepAliveInfo()
-# Fields, objects and elements of arrays in one command of a client. A message has 35, and clients have arrays of some
-# brokers at most; so many take some milliseconds.
+# Maximum number of fields, objects and elements of arrays in one command of a client: reading them takes some
+# milliseconds. A message has 35, and the longest arrays of clients list some brokers.
 FIELDS_MAX: Final = 10_000
 # Each bit of a frame that is read field by field may be an object.
 _WEIGHT: Final = 8
@@ -70,9 +70,9 @@ _WEIGHT: Final = 8
 class OpenWireSession(Output):
     """The session of one connection.
 
-    ``connection_id`` is our own name of it; ``clock`` gives the milliseconds since 1970; ``sequences`` the broker's
-    numbers of messages, each greater than all before it; ``greeting`` is the connector's. Our WireFormatInfo is there
-    to be taken from the beginning.
+    ``connection_id``: the broker's name for the connection. ``clock`` returns milliseconds since 1970. ``sequences``:
+    the broker's numbers of messages, each greater than all before it. ``greeting``: the greeting of the connector. The
+    broker's WireFormatInfo can be taken at once.
     """
 
     connection_id: str
@@ -128,8 +128,8 @@ class OpenWireSession(Output):
         """Parse the next bytes: return the commands that are complete now. Never raises.
 
         A mistake of the peer is a ProtocolFailure in its place among the commands; when its error is fatal it is the
-        last command that this session ever gives. With ``has_more`` the list stops short: carry it out, then ask for
-        the rest with ``receive(b"")``.
+        last command that this session ever gives. With ``has_more`` the list is incomplete: carry out its commands,
+        then call ``receive(b"")`` for the rest.
         """
         commands: list[Command] = []
         if self._is_over:
@@ -332,9 +332,11 @@ class OpenWireSession(Output):
         self._prepared = message, found
 
     def _too_long_for_it(self, size: int) -> WireError:
-        """Return the error for a frame that is too long for a Java client, which would end its connection for it, and
-        get the message again without end."""
-        return WireError(f"{size} bytes, and its consumer takes {self._dispatch_bytes_max} at most (maxFrameSize)")
+        """Return the error for a frame that is too long for a Java client: the client would end its connection,
+        reconnect, and get the message again without end."""
+        return WireError(
+            f"it has {size} bytes, and its consumer accepts at most {self._dispatch_bytes_max} (maxFrameSize)"
+        )
 
     def _dispatch(self, consumer: Consumer, message: Message, redeliveries: int) -> schema.MessageDispatch:
         """Return the dispatch for a client that speaks another form than the store's."""
@@ -364,15 +366,15 @@ class OpenWireSession(Output):
             self._say(schema.ConsumerControl(consumer_id=consumer.consumer_id, prefetch=prefetch))
 
     def close_consumer(self, subscription_id: str, error: ClientError) -> None:
-        """Write ConsumerControl: its client closes the consumer (AbortSlowConsumerStrategy). It has no room for a
-        reason."""
+        """Write ConsumerControl: the client closes the consumer (AbortSlowConsumerStrategy). The command has no field
+        for a reason."""
         consumer_id = self._conversation.end_consumer(subscription_id)
         if consumer_id is not None:
             self._say(schema.ConsumerControl(consumer_id=consumer_id, close=True))
 
     def prepared(self, receipt: Any, is_read_only: bool) -> None:
         """Write IntegerResponse: XA_OK or XA_RDONLY."""
-        assert isinstance(receipt, Pending), "it is what this session gave"
+        assert isinstance(receipt, Pending), "the receipt is from this session"
         if is_read_only and receipt.done is not None:
             receipt.done()
         if receipt.command_id is not None:

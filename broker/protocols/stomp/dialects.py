@@ -64,7 +64,7 @@ class Dialect:
         return text
 
     def message_id(self, value: str) -> str:
-        """Return ``value``, escaped; keep what precedes its number for the next one."""
+        """Return ``value``, escaped; keep the escaped part before its number for the next call."""
         producer, _, number = value.rpartition(":")
         if not producer or not number.isdecimal():
             return self.escape(value)

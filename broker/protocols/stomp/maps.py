@@ -27,7 +27,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable
 from io import BytesIO
-from json.decoder import JSONArray, JSONObject, py_scanstring  # type: ignore[attr-defined]  # typeshed has them not
+from json.decoder import JSONArray, JSONObject, py_scanstring  # type: ignore[attr-defined]  # typeshed lacks them
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 from xml.parsers import expat
@@ -40,7 +40,7 @@ DOCUMENT_BYTES_MAX = 1 << 20
 PIECE_BYTES_MAX = 16 * 1024
 #: Elements of XML or values of JSON, those within others included.
 VALUES_MAX = 50_000
-#: Longer, in XML: values have no attributes, and expat reads all of an element's at once.
+#: A tag of XML that is too long: values have no attributes, and expat reads all attributes of an element at once.
 _LONG_TAG = re.compile(rb"<[^!<>][^<>]{1024}")
 #: Sections without tags in them.
 _SECTIONS = ((b"<![CDATA[", b"]]>"), (b"<!--", b"-->"), (b"<?", b"?>"))
@@ -111,7 +111,7 @@ def _float(text: str) -> Float:
 
 def _double(text: str) -> float:
     if not text.isascii() or "_" in text:  # which float() takes
-        raise ValueError(f"{text[:40]!r} is no number")
+        raise ValueError(f"{text[:40]!r} is not a number")
     return float(text)
 
 
@@ -165,7 +165,7 @@ class _Building:
         opened = self._open
         if not opened:
             if name not in _MAPS:
-                raise ValueError(f"{name[:80]!r} is no map")
+                raise ValueError(f"{name[:80]!r} is not a map")
         else:
             outer = opened[-1]
             if outer.name in _MAPS:
@@ -215,16 +215,16 @@ def _no_entry() -> ValueError:
 
 
 def _no_value(name: str) -> ValueError:
-    return ValueError(f"{name[:80]!r} is no value that a map message holds")
+    return ValueError(f"{name[:80]!r} is not a value of a map message")
 
 
 def _check_size(data: bytes) -> None:
     if len(data) > DOCUMENT_BYTES_MAX:
-        raise ValueError(f"a map of {len(data)} bytes is not read; {DOCUMENT_BYTES_MAX} are the most")
+        raise ValueError(f"a map of {len(data)} bytes is too long: the maximum is {DOCUMENT_BYTES_MAX}")
 
 
 def _too_many() -> ValueError:
-    return ValueError(f"a map of more than {VALUES_MAX} values is not read")
+    return ValueError(f"the map has more than {VALUES_MAX} values")
 
 
 def _write_text(out: BytesIO, text: str, escaped: Callable[[str], str]) -> None:
@@ -280,7 +280,7 @@ def read_xml(data: bytes) -> dict[str, Any]:
     """Return the map of XML, the inverse of :func:`write_xml`. Raises ValueError for anything that is not a map."""
     _check_size(data)
     if _has_long_tag(data):
-        raise ValueError("a tag of more than 1 KiB is not read")
+        raise ValueError("a tag has more than 1 KiB")
     building = _Building()
     left = VALUES_MAX
 
@@ -318,7 +318,7 @@ def _has_long_tag(data: bytes) -> bool:
             if data.startswith(begin, at):
                 at = data.find(end, at + len(begin))
                 if at < 0:
-                    return False  # it is no XML
+                    return False  # not XML
                 break
         at = data.find(b"<", at + 1)
     return False
