@@ -277,8 +277,8 @@ class Broker:
             self._engine.hang_up_users(names)
 
     def _make_rest(self) -> None:
-        """Make, in a thread, what a start need not wait for: what clients need later, then the admin server. Only
-        once."""
+        """Make, in a thread, the parts that a start need not wait for: first those that clients need later, then the
+        admin server. Only once."""
         if self._is_rest_made:
             return
         self._is_rest_made = True
@@ -396,7 +396,7 @@ class Broker:
 
 
 def _prepare_parts() -> None:
-    """Import what the first client that needs it would import on the loop: the parsers of selectors, and the
-    advisories, which a broker without an OpenWire connector publishes, too."""
+    """Import modules that the loop would otherwise import for the first client that needs them: the parsers of
+    selectors, and the advisories, which a broker without an OpenWire connector publishes, too."""
     selector.prepare()
     import tandemmq.broker.protocols.openwire.advisories  # noqa: F401

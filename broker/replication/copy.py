@@ -169,8 +169,9 @@ class JournalCopy:
     # ---- following
 
     def is_forked(self, common: tuple[int, int], final: tuple[int, int]) -> bool:
-        """Return whether the master's journal differs from this one before what is final here. False if the file of the
-        final place was given up and removed: then this node is further back than before, and lacks nothing."""
+        """Return whether the master's journal differs from this one before the final place of this node. False if the
+        file of the final place was given up and removed: then this node is further back than before, but lacks
+        nothing."""
         return common < final and final[0] in self._files.list()
 
     def begin(self, common: tuple[int, int], files: Collection[int], lacking: Collection[int]) -> None:

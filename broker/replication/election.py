@@ -175,7 +175,7 @@ class Candidate:
                 link.send(message)
         self._proceed_if_won()
 
-    def would_answered(self, link: Link, message: PreVoteAnswer) -> None:
+    def pre_vote_answered(self, link: Link, message: PreVoteAnswer) -> None:
         self._highest = max(self._highest, message.epoch)
         self._note_answer(link, message.id, PreVote, message.yes, message.reason)
 

@@ -40,13 +40,13 @@ def parse_object(data: bytes | memoryview) -> dict[str, Any]:
     except RecursionError:
         raise FieldError("is nested too deeply") from None
     except ValueError as error:
-        raise FieldError(f"is no JSON: {error}") from None
+        raise FieldError(f"is not JSON: {error}") from None
     found: dict[str, Any] = mapping(parsed)
     return found
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 _decode_json: Final = json.JSONDecoder(parse_constant=_refuse_constant).decode
@@ -64,20 +64,20 @@ def valid_if(is_valid: Callable[[Any], bool], otherwise: str) -> Check:
 
 
 def number_from(least: int, most: int, what: str) -> Check:
-    return valid_if(lambda value: type(value) is int and least <= value <= most, f"no {what}")
+    return valid_if(lambda value: type(value) is int and least <= value <= most, f"not a {what}")
 
 
 number: Final = number_from(0, NUMBER_MAX, "number from 0 to 2^63 - 1")
 signed: Final = number_from(-NUMBER_MAX, NUMBER_MAX, "number of 64 bits")
 file_number: Final = number_from(0, FILE_MAX, "number of a file")
 boolean: Final = valid_if(lambda value: type(value) is bool, "neither true nor false")
-mapping: Final = valid_if(lambda value: isinstance(value, dict), "no object")
+mapping: Final = valid_if(lambda value: isinstance(value, dict), "not an object")
 
 
 def text_up_to(characters_max: int) -> Check:
     def check(value: Any) -> str:
         if not isinstance(value, str):
-            raise FieldError(f"{_short(value)} is no text")
+            raise FieldError(f"{_short(value)} is not a text")
         if len(value) > characters_max:
             raise FieldError(f"a text of {len(value)} characters; at most {characters_max} are allowed")
         if not is_text(value):
@@ -124,7 +124,7 @@ def list_of(check: Check) -> Check:
     def checked(value: Any) -> tuple[Any, ...]:
         if isinstance(value, list):
             return tuple(map(check, value))
-        raise FieldError(f"{_short(value)} is no list")
+        raise FieldError(f"{_short(value)} is not a list")
 
     return checked
 
@@ -135,7 +135,7 @@ def row_of(*checks: Check) -> Check:
     def checked(value: Any) -> tuple[Any, ...]:
         if isinstance(value, list) and len(value) == len(checks):
             return tuple(check(part) for check, part in zip(checks, value, strict=True))
-        raise FieldError(f"{_short(value)} is no list of {len(checks)}")
+        raise FieldError(f"{_short(value)} is not a list of {len(checks)}")
 
     return checked
 

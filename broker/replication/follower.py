@@ -118,7 +118,7 @@ class Follower:
             state.record("restored", has=list(message.common), acknowledged=list(message.acknowledged))
             log.warning(
                 "this disk has less than it had acknowledged: db-%d.log %d of db-%d.log %d. It was restored, or lost "
-                "what was synced. This node does not vote until it has all of it again",
+                "synced data. This node does not vote until it has all of it again",
                 *(*message.common, *message.acknowledged),
             )
         if message.lacking or copy.standing.damage is not None:

@@ -283,7 +283,7 @@ def without_voter(term: Term, wanted: str, own: str) -> Voters:
     voters = term.marks.voters.renamed({store: each.link.member.node for store, each in streams})
     found = [each for each in voters.ids if wanted in (each, voters.name(each))]
     if not found:
-        raise ChangeRefused(f"{wanted} is no voter; there are {', '.join(map(voters.name, voters.ids))}")
+        raise ChangeRefused(f"{wanted} is not a voter; the voters are {', '.join(map(voters.name, voters.ids))}")
     store, *more = found
     if more:  # prove: two-voters-of-one-name-are-told-apart
         raise ChangeRefused(f"{len(found)} voters are called {wanted}: name a store id, {' or '.join(found)}")
@@ -322,7 +322,7 @@ def _only_one(wanted: str, streams: Mapping[str, Stream], kind: str) -> Stream:
     found = [each for store, each in streams.items() if wanted in (store, each.link.member.node)]
     if len(found) != 1:
         there = ", ".join(f"{each.link.member.node} ({store})" for store, each in streams.items()) or "no node"
-        raise ChangeRefused(f"{wanted} is no {kind}; there is {there}")
+        raise ChangeRefused(f"{wanted} is not a {kind}; there is {there}")
     return found[0]
 
 

@@ -119,8 +119,8 @@ class Promise:
 
 
 def next_life(life: int, drawn: bytes) -> int:
-    """Return the life of the next start: the next number, and other bits. A directory restored from a backup counts on
-    from an older number; its next life has a number that others have seen, but differs in the bits."""
+    """Return the life of the next start: the next number, and other bits. A directory restored from a backup continues
+    from an older number: its next life has a number that others have seen, but other bits."""
     return (start_of(life) + 1) << DRAWN_BITS | int.from_bytes(drawn, "big")
 
 
@@ -130,7 +130,7 @@ def start_of(life: int) -> int:
 
 
 def is_older(life: int, seen: int) -> bool:
-    """Return whether ``life`` does not come after ``seen``, and is not the same."""
+    """Return whether ``life`` is another life than ``seen``, and not a later one."""
     return life != seen and start_of(life) <= start_of(seen)  # prove: another-life-of-that-number " <= " -> " < "
 
 

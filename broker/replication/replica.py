@@ -131,7 +131,7 @@ class Replica:
         self._alive_thread = threads.thread(self._say_alive, "tandemmq-alive")
         self._handlers: Mapping[type, Callable[[Link, Any], object]] = {
             PreVote: voter.pre_vote,
-            PreVoteAnswer: candidate.would_answered,
+            PreVoteAnswer: candidate.pre_vote_answered,
             Promise: voter.promise,
             PromiseAnswer: candidate.promise_answered,
             Follow: leader.follow,
