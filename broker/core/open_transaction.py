@@ -43,7 +43,7 @@ class Transaction:
     acknowledged: list[Delivery] = field(default_factory=list, init=False)
     rollback_reason: str | None = field(default=None, init=False)
     # During its end: the copies of ``messages``, and the removals of ``acknowledged``.
-    made: Copies | None = field(default=None, init=False)
+    copies: Copies | None = field(default=None, init=False)
     removals: list[tuple[QueueBase, RemoveMessage]] | None = field(default=None, init=False)
     _bytes: int = field(default=0, init=False)  # held in memory
     _bytes_to_store: int = field(default=0, init=False)  # at COMMIT: a message to several destinations is several

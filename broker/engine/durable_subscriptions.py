@@ -93,7 +93,7 @@ class DurableSubscriptions(Part):
         destination = Destination(DestinationKind.TOPIC, ",".join(topic.name for topic in parts))
         names.check_length("the name of several topics", destination.name)
         client_id = client.client_id()
-        asked = DurableSubscriber(client_id, name, destination, command.selector, command.no_local)
+        requested = DurableSubscriber(client_id, name, destination, command.selector, command.no_local)
         more = 1
         present: DurableSubscriber | None = None
         durable = yield from self.settled(client, name)
@@ -102,10 +102,10 @@ class DurableSubscriptions(Part):
             self.check_is_its(client, durable)
             if durable.no_local is None:
                 durable.no_local = command.no_local  # which cannot be a change (TopicRegion.hasDurableSubChanged)
-            if durable.terms == asked.terms:
+            if durable.terms == requested.terms:
                 return durable
             # JMS requires a new subscription under the same name.
-            missing = yield from self.missing(asked, Pace())
+            missing = yield from self.missing(requested, Pace())
             present = yield from self.settled(client, name)
             if present is not None and present is not durable:
                 raise refusal(f"Durable subscription {name} of client {client_id} was replaced", kind=ErrorKind.STATE)
@@ -113,11 +113,11 @@ class DurableSubscriptions(Part):
             more = max(1, len(missing) - len(durable.parts))
         # Before the old one is deleted: a client that is refused keeps it.
         self.check_may_make(client)
-        self.check_room(asked, more)
+        self.check_room(requested, more)
         if present is not None:
             yield from self.delete(present, None)
-        self._destinations.add_durable(asked)
-        return asked
+        self._destinations.add_durable(requested)
+        return requested
 
     def begin(
         self,

@@ -328,6 +328,6 @@ def _place(chosen: tuple[str, int, Any]) -> tuple[str, int]:
 
 def _rows(chosen: Iterable[tuple[str, int, Any]], row: Callable[[Any], Row | None]) -> Iterator[Row]:
     for _, _, thing in chosen:
-        made = row(thing)
-        if made is not None:
-            yield made
+        shown = row(thing)
+        if shown is not None:
+            yield shown

@@ -447,8 +447,8 @@ def _end_of(waiting: Message, schedule: Schedule | None) -> str:
     if schedule is None or (schedule.cron is None and not schedule.repeat):
         return "and it was scheduled once"
     properties = waiting.properties or {}
-    asked = ", ".join(f"{name}={properties[name]!r}" for name in PROPERTIES if name in properties)
-    return f"and its schedule ends ({asked[:SHOWN_CHARACTERS_MAX]})"
+    terms = ", ".join(f"{name}={properties[name]!r}" for name in PROPERTIES if name in properties)
+    return f"and its schedule ends ({terms[:SHOWN_CHARACTERS_MAX]})"
 
 
 def may_be_scheduled(message: Message) -> bool:

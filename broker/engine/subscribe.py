@@ -369,9 +369,9 @@ class Subscriber(Part):
             return lambda: own
         least = 0 if client.session.can_pull else 1
         most = self._settings.prefetch_max
-        asked = command.prefetch
+        requested = command.prefetch
         policies = self._policies
-        return lambda: max(least, min(policies.prefetch(destination, asked, **kind), most))
+        return lambda: max(least, min(policies.prefetch(destination, requested, **kind), most))
 
     def set_no_local(self, client: Client, command: SetNoLocal) -> None:
         subscription = client.subscriptions.get(command.id)

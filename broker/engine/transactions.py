@@ -33,7 +33,7 @@ class Transactions(Part):
         self._sender = sender
         self._router = sender.router
         self._ending = TransactionEnd(shared, dispatcher, sender)
-        self.forget_made = self._ending.forget_made
+        self.forget_copies = self._ending.forget_copies
         self.branches = Branches(shared, dispatcher, sender.arrivals, self._ending)
         self._put_aside = 0
 
@@ -180,13 +180,17 @@ class Transactions(Part):
         if not (self._store.is_full or self._destinations.closed_to_producers):
             return None
         messages = self._to_be_stored(client, name)
-        made = self._open(client, name).made if messages else None
-        if made is not None:  # no selector is evaluated twice, and each in its own step
-            adds = [add.message.destination for *_, add in made.parts if add is not None] if self._store.is_full else ()
+        copies = self._open(client, name).copies if messages else None
+        if copies is not None:  # no selector is evaluated twice, and each in its own step
+            adds = (
+                [add.message.destination for *_, add in copies.parts if add is not None] if self._store.is_full else ()
+            )
             for destination in adds:
                 if not client.owns(destination):
                     return store_full(self._store.full_reason, destination, len(messages))
-            return paused((target.destination for _, target, *_ in made.parts), self._destinations.closed_to_producers)
+            return paused(
+                (target.destination for _, target, *_ in copies.parts), self._destinations.closed_to_producers
+            )
         if self._store.is_full:
             for message in messages:
                 if self._needs_room(client, message):

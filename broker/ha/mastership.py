@@ -112,7 +112,7 @@ class Mastership:
         self._has_stood = False
         self._stop = asyncio.Event()
         self._handover: asyncio.Future[None] | None = None  # set when a handover is requested
-        self._asking: list[asyncio.Future[HandedOver]] = []
+        self._requests: list[asyncio.Future[HandedOver]] = []
         self._lost: asyncio.Future[BaseException] | None = None
         self._back_off = BACK_OFF_SECONDS_MIN
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -167,9 +167,9 @@ class Mastership:
             raise NotMaster(f"this broker is {self.phase.value}: {self.reason}")
         if not self._handover.done():
             self._handover.set_result(None)
-        asked: asyncio.Future[HandedOver] = asyncio.get_running_loop().create_future()
-        self._asking.append(asked)
-        return await asked
+        request: asyncio.Future[HandedOver] = asyncio.get_running_loop().create_future()
+        self._requests.append(request)
+        return await request
 
     async def run(self) -> None:
         """Run as standby, then as master, then as standby again, until ``stop``. Raises the errors that the operator
@@ -437,12 +437,12 @@ class Mastership:
             f"master of epoch {store.epoch}; {store.records_replayed} records read in {store.recovery_seconds:.3f} s",
         )
 
-    async def _until_over(self, store: AnyStore, asked: asyncio.Future[None]) -> None:
+    async def _until_over(self, store: AnyStore, requested: asyncio.Future[None]) -> None:
         """Serve until a handover or a stop is requested, and a checkpoint is made. Raises the error if the lock or the
         store is lost before."""
 
         async def serve() -> None:
-            await self._unless_stopped(asked)
+            await self._unless_stopped(requested)
             # While clients are still served: the last checkpoint, for which clients wait, then has little to do.
             self._record("handover-asked", reason="stop" if self._stop.is_set() else "asked for")
             done = [asyncio.wrap_future(each) for each in store.checkpoint()]
@@ -480,14 +480,14 @@ class Mastership:
             self._move(Event.LET_GO, f"{reason}; this broker does not take the lock for {self._hands_off:g} s")
 
     def _answer_handovers(self, outcome: HandedOver | NotMaster) -> None:
-        asking, self._asking = self._asking, []
-        for asked in asking:
-            if asked.done():
+        requests, self._requests = self._requests, []
+        for request in requests:
+            if request.done():
                 continue  # the caller is gone
             if isinstance(outcome, HandedOver):
-                asked.set_result(outcome)
+                request.set_result(outcome)
             else:
-                asked.set_exception(outcome)
+                request.set_exception(outcome)
 
     def _on_lost(self, life: VolumeThread, reason: BaseException) -> None:
         """Stop the store of this life (on the loop). From this moment no client receives anything."""

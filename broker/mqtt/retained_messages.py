@@ -209,8 +209,8 @@ class Retaining(InProcessClient):
         if not self._callbacks or not self.is_loaded:
             return
         self._has_former = False
-        told, self._callbacks = self._callbacks, {}
-        for then in told:
+        callbacks, self._callbacks = self._callbacks, {}
+        for then in callbacks:
             then()
 
     def _count_topics(self) -> None:

@@ -161,18 +161,18 @@ def voters(ids: Any, names: Any) -> Voters:
         raise FieldError(f"{len(stores)} voters; from 1 to {VOTERS_MAX} are allowed")
     if len(set(stores)) < len(stores):
         raise FieldError(f"{_short(ids)} names a voter twice")
-    said = mapping(names)
-    if len(said) > VOTERS_MAX:
-        raise FieldError(f"{len(said)} names; at most {VOTERS_MAX} are allowed")
-    return Voters(stores, {identity(store): node(name) for store, name in said.items()})
+    by_store = mapping(names)
+    if len(by_store) > VOTERS_MAX:
+        raise FieldError(f"{len(by_store)} names; at most {VOTERS_MAX} are allowed")
+    return Voters(stores, {identity(store): node(name) for store, name in by_store.items()})
 
 
 def founding(value: Any) -> Founding:
-    said = mapping(value)
-    missing = {"set", "voters", "names"} - said.keys()
+    content = mapping(value)
+    missing = {"set", "voters", "names"} - content.keys()
     if missing:
         raise FieldError(f"a founding without {', '.join(sorted(missing))}")
-    return Founding(identity(said["set"]), voters(said["voters"], said["names"]))
+    return Founding(identity(content["set"]), voters(content["voters"], content["names"]))
 
 
 def as_json(value: object) -> Mapping[str, Any]:

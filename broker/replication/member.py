@@ -336,7 +336,7 @@ class Leaver:
         promise, known = self._promise, read_known(self._directory)
         members, at = ({}, None) if known is None else known
         own = members.pop(promise.store, {}) if promise is not None else {}
-        others = {store: _last_known(store, said) for store, said in members.items()}
+        others = {store: _last_known(store, status) for store, status in members.items()}
         damage = None if found.damage is None else str(found.damage)
         if damage is None and promise is not None and not promise.is_whole:
             damage = "it lacks files that it once had, or had not caught up"
@@ -374,11 +374,11 @@ def leaver(directory: str) -> Iterator[Leaver]:
         os.close(fd)
 
 
-def _last_known(store: str, said: Mapping[str, Any]) -> LastKnown:
-    position = said.get("position")
+def _last_known(store: str, status: Mapping[str, Any]) -> LastKnown:
+    position = status.get("position")
     is_position = isinstance(position, list) and len(position) == 3 and all(type(each) is int for each in position)
     return LastKnown(
-        str(said.get("node") or store[:8]),
+        str(status.get("node") or store[:8]),
         Position(*position) if is_position and position is not None else Position(0, 0, 0),
-        bool(said.get("is_voter")),
+        bool(status.get("is_voter")),
     )

@@ -266,8 +266,8 @@ def _that_fits(promise: Promise) -> Promise:
 
 def encode_slot(promise: Promise, sequence: int) -> bytes:
     """Encode one slot. Raises PromiseTooLong."""
-    said = {key: getattr(promise, key) for key in _CHECKS}
-    content = json.dumps(said, default=as_json, ensure_ascii=False, separators=(",", ":")).encode()
+    values = {key: getattr(promise, key) for key in _CHECKS}
+    content = json.dumps(values, default=as_json, ensure_ascii=False, separators=(",", ":")).encode()
     if len(content) > JSON_BYTES_MAX:
         raise PromiseTooLong(f"a promise of {len(content)} bytes; {JSON_BYTES_MAX} fit into a slot")
     checked = (_HEAD.pack(sequence, len(content)) + content).ljust(SLOT_BYTES - _CHECKED_AT, b"\0")
@@ -286,10 +286,13 @@ def decode_slot(data: bytes) -> tuple[int, Promise] | None:
     sequence, length = _HEAD.unpack_from(data, _CHECKED_AT)
     key = ""
     try:
-        said = {"was": None, **parse_object(data[_JSON_AT : _JSON_AT + length])}  # absent in promises of older versions
+        given = {
+            "was": None,
+            **parse_object(data[_JSON_AT : _JSON_AT + length]),
+        }  # absent in promises of older versions
         values = {}
         for key, check in _CHECKS.items():
-            values[key] = check(said[key])
+            values[key] = check(given[key])
     except KeyError:
         raise PromiseUnknown(f"a promise without {key}") from None
     except FieldError as error:

@@ -38,7 +38,7 @@ PLACED_MAX = 2000
 CHOICES_FREE = 4
 LOOKED_FREE = 8
 # Maximum number of choices that test one message in one call.
-ASKED_MAX = 4000
+TESTED_MAX = 4000
 # Maximum number of new or returned messages sorted in by one call.
 TAKEN_MAX = 10_000
 
@@ -224,8 +224,8 @@ class Assignment:
                 self._leave_out(entry, dequeued)
         lanes = self._lanes
         backlog = lanes.backlog
-        is_wide = lanes.choices > ASKED_MAX  # testing one message then takes one call, or several
-        asks_left = 1 if is_wide else PLACED_MAX
+        is_wide = lanes.choices > TESTED_MAX  # testing one message then takes one call, or several
+        tests_left = 1 if is_wide else PLACED_MAX
         is_expensive = lanes.expensive > 0
         pace = Pace()
         is_timed = is_expensive
@@ -233,10 +233,10 @@ class Assignment:
             pace.begin()
         unwatched = 0  # since the clock was read
         groups = lanes.groups
-        while backlog.count and asks_left > 0:
+        while backlog.count and tests_left > 0:
             entry, known = backlog.take()
             if is_wide or is_expensive:
-                known = lanes.ask(entry, known, ASKED_MAX, pace)
+                known = lanes.test(entry, known, TESTED_MAX, pace)
                 if known.below < lanes.requested:
                     backlog.add(deque((entry,)), known)
                     break
@@ -244,9 +244,9 @@ class Assignment:
             if not lanes.place(entry, known):
                 self.count -= 1
                 self._leave_out(entry, dequeued)
-            asked = 1 + lanes.choices // CHOICES_FREE + (groups.looked_at - looked_at) // LOOKED_FREE
-            asks_left -= asked
-            unwatched += asked + entry.weight // WEIGHED_BYTES
+            tests = 1 + lanes.choices // CHOICES_FREE + (groups.looked_at - looked_at) // LOOKED_FREE
+            tests_left -= tests
+            unwatched += tests + entry.weight // WEIGHED_BYTES
             if (is_expensive or unwatched >= CLOCK_ITEMS) and backlog.count:
                 unwatched = 0
                 if not is_timed:

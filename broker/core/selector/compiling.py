@@ -89,10 +89,10 @@ def compile_selector(text: str, *, is_classic: bool = False) -> Selector:
     if len(text) > SELECTOR_CHARACTERS_MAX:
         raise _error(f"it has {len(text)} characters; the maximum is {SELECTOR_CHARACTERS_MAX}", text)
     make = _remembered if len(text) <= _REMEMBERED_CHARACTERS_MAX else _long_remembered
-    made = make(text, is_classic)
-    if isinstance(made, Selector):
-        return made
-    raise _error(made, text)  # a new error each time, as callers may change it
+    result = make(text, is_classic)
+    if isinstance(result, Selector):
+        return result
+    raise _error(result, text)  # a new error each time, as callers may change it
 
 
 def postpone() -> None:

@@ -91,7 +91,7 @@ class Advisories:
         sequence = next(self._sequences)
         now = self._clock()
         properties: dict[str, Any] = {**self._origin, **numbers}
-        told = schema.ActiveMQMessage(
+        advisory = schema.ActiveMQMessage(
             producer_id=self._producer,
             destination=topic,
             message_id=MessageId(None, self._producer, self._sent, sequence),
@@ -102,13 +102,13 @@ class Advisories:
             broker_in_time=now,
         )
         try:
-            told.marshalled_properties = encode_properties(properties)
-            frame = stored_frame(told)
+            advisory.marshalled_properties = encode_properties(properties)
+            frame = stored_frame(advisory)
         except (WireError, Unencodable):
             # A name is longer than 64 KiB. The advisory is sent without its properties.
             properties = {}
-            told.data_structure = told.marshalled_properties = None
-            frame = stored_frame(told)
+            advisory.data_structure = advisory.marshalled_properties = None
+            frame = stored_frame(advisory)
         message = Message(
             topic,
             f"{self._producer}:{self._sent}",

@@ -159,7 +159,7 @@ class _Building:
 
     def __init__(self) -> None:
         self._open: list[_Open] = []
-        self.made: dict[str, Any] = {}
+        self.result: dict[str, Any] = {}
 
     def start(self, name: str) -> None:
         opened = self._open
@@ -192,7 +192,7 @@ class _Building:
         inner = self._open.pop()
         name = inner.name
         if not self._open:
-            self.made = inner.entries
+            self.result = inner.entries
             return
         outer = self._open[-1]
         if outer.name in _MAPS:
@@ -306,7 +306,7 @@ def read_xml(data: bytes) -> dict[str, Any]:
         parser.Parse(b"", True)
     except expat.ExpatError as error:
         raise ValueError(f"not XML: {error}") from None
-    return building.made
+    return building.result
 
 
 def _has_long_tag(data: bytes) -> bool:
@@ -407,7 +407,7 @@ def read_json(data: bytes) -> dict[str, Any]:
     del document
     building = _Building()
     _read(building, name, value)
-    return building.made
+    return building.result
 
 
 class _PythonDecoder(json.JSONDecoder):

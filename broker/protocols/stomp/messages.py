@@ -223,10 +223,10 @@ def encode(
         raise TakesLong
     kind = message.body_kind
     if kind is _BYTES and is_encoded(message):
-        made = decoded(message, is_quick=is_quick)
-        if made is None:
+        as_jms = decoded(message, is_quick=is_quick)
+        if as_jms is None:
             raise TakesLong
-        message, kind = made, made.body_kind
+        message, kind = as_jms, as_jms.body_kind
     if kind is _TEXT or kind is _BYTES:
         changed = _NOTHING
         if transformation is not None and kind is _TEXT:

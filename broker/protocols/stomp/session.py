@@ -472,11 +472,11 @@ class StompSession(Output):
         is_own = own and (message.destination in own or message.reply_to in own)
         write = self._names.write if is_own else write_destination
         if self._prepared is not None and self._prepared[0] is message:
-            made = self._prepared[1]
+            result = self._prepared[1]
             self._prepared = None
-            if isinstance(made, Undeliverable):
-                raise made
-            rest = made
+            if isinstance(result, Undeliverable):
+                raise result
+            rest = result
         else:
             try:
                 rest = encode_once(message, dialect, transformation, write, inflated_bytes_max=body_bytes_max)

@@ -308,7 +308,7 @@ def binary_messages(parts: Parts) -> list[bytes | memoryview]:
 def stomp_messages(parts: Parts) -> list[bytes | memoryview]:
     """Return a message for each frame and each heart-beat of a STOMP session's output, which are whole: the session
     says how long each body is, unless it has no NUL and is in one piece with its head."""
-    made: list[bytes | memoryview] = []
+    messages: list[bytes | memoryview] = []
     left = list(reversed(parts))
     while left:
         part = left.pop()
@@ -317,7 +317,7 @@ def stomp_messages(parts: Parts) -> list[bytes | memoryview]:
         size, start = len(data), 0
         while start < size:
             if data[start] == _LF:
-                made += (_HEART_BEAT_HEAD, b"\n")
+                messages += (_HEART_BEAT_HEAD, b"\n")
                 start += 1
                 continue
             body = data.index(b"\n\n", start) + 2
@@ -334,9 +334,9 @@ def stomp_messages(parts: Parts) -> list[bytes | memoryview]:
                 frame.append(left.pop())
                 rest -= len(frame[-1])
             assert not rest or start <= size, "the pieces of a frame end with it"
-            made.append(head(TEXT if is_text(frame, is_ascii=is_ascii) else BINARY, count))
-            made += frame
-    return made
+            messages.append(head(TEXT if is_text(frame, is_ascii=is_ascii) else BINARY, count))
+            messages += frame
+    return messages
 
 
 _LF: Final = ord("\n")
