@@ -151,7 +151,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(self._parts.asking)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._asked_to_stop, signal.Signals(number).name)
+            loop.add_signal_handler(number, self._on_stop_signal, signal.Signals(number).name)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         version = f"{__version__} ({compiled.description()})"
         log.info(
@@ -201,7 +201,7 @@ class Broker:
                 threads.shutdown(wait=False, cancel_futures=True)
         log.info("%s ended", self._parts.name, extra=log_events.ENDED)
 
-    def _asked_to_stop(self, name: str) -> None:
+    def _on_stop_signal(self, name: str) -> None:
         what = "handing over" if self._mastership.role is Role.MASTER else "ending"
         log.info("%s: %s", name, what, extra=log_events.STOP_ASKED)
         self._parts.notifier.stopping()

@@ -93,8 +93,8 @@ class DeadLetterStrategy:
             return Destination(kind, f"{self.queue_prefix}{destination.name}{self.queue_suffix}")
         name = f"{self.topic_prefix}{destination.name}{self.topic_suffix}"
         if self.destination_per_durable_subscriber and subscription_key is not None:
-            its = f"{self.topic_prefix}{destination.name}.{subscription_key}{self.topic_suffix}"
-            name = its if len(its) <= DURABLE_NAME_MAX else name
+            own_name = f"{self.topic_prefix}{destination.name}.{subscription_key}{self.topic_suffix}"
+            name = own_name if len(own_name) <= DURABLE_NAME_MAX else name
         return Destination(_QUEUE_OR_TOPIC[self.use_queue_for_topic_messages], name)
 
     def wants(self, *, is_persistent: bool, is_expired: bool) -> bool:

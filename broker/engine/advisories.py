@@ -247,8 +247,8 @@ class Advising(Part):
                 if is_advisory(part) and not self._audience.names(part.name):
                     self._destinations.remove_unnamed(part)
         for fact in self._consumers.pop(subscription, ()):
-            gone = replace(fact, is_there=False, count=self._consumers_of(fact.destination))
-            self.tell(gone, subscription.outlet)
+            ended = replace(fact, is_there=False, count=self._consumers_of(fact.destination))
+            self.tell(ended, subscription.outlet)
 
     def durable_deleted(self, client: Client, durable: DurableSubscriber) -> None:
         """Publish that a client deleted its durable subscription."""

@@ -132,7 +132,7 @@ class Clients(Part):
     def await_out(self, client: Client) -> None:
         """Hold the next command of a client back while a message that it sent is going out."""
         if client.connection in self._fan_out.origins and client.is_open:
-            self.when_known(client, partial(self._fan_out.tell_when_out, client.connection), lambda _: None)
+            self.when_known(client, partial(self._fan_out.call_when_out, client.connection), lambda _: None)
 
     def when_known(
         self,

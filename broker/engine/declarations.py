@@ -63,11 +63,11 @@ class Declarations(Part):
                 yield
         producers, client.producers = client.producers, {}
         for id, named in producers.items():
-            self._producer_went(client, id, named)
+            self._producer_ended(client, id, named)
             if pace.is_full(_TOLD):
                 yield
 
-    def _producer_went(self, client: Client, id: str, destination: Destination | None) -> None:
+    def _producer_ended(self, client: Client, id: str, destination: Destination | None) -> None:
         client.holder.add(Kind.STATE, -_bytes_of(id, destination))
         self.producing[destination] -= 1
         self._advising.producer(client, id, destination, self.producing[destination], is_there=False)
@@ -108,7 +108,7 @@ class Declarations(Part):
     def remove_producer(self, client: Client, command: RemoveProducer) -> None:
         """End a producer. An unknown one is no error."""
         if command.id in client.producers:
-            self._producer_went(client, command.id, client.producers.pop(command.id))
+            self._producer_ended(client, command.id, client.producers.pop(command.id))
         client.send_receipt(command.receipt)
 
     def add_destination(self, client: Client, command: AddDestination) -> None:

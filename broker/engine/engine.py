@@ -465,7 +465,7 @@ class Engine:
         if command.is_awaited:
             client.connection.await_login()
         if self.flow.is_holding and self.flow.holds_any_of(client):
-            sent = partial(self.flow.tell_when_sent, client)
+            sent = partial(self.flow.call_when_sent, client)
             clients.when_known(client, sent, lambda _: clients.disconnect(client, command), is_read=True)
         else:
             clients.disconnect(client, command)
@@ -527,15 +527,15 @@ class Engine:
                     if start:
                         was_behind = True
                         yield
-                    some = operations[start : start + OPERATIONS_MAX]
-                    for first in range(0, len(some), _CLOCK_OPERATIONS):
+                    batch = operations[start : start + OPERATIONS_MAX]
+                    for first in range(0, len(batch), _CLOCK_OPERATIONS):
                         if first and pace.is_over(0):
                             was_behind = True
                             queues = list(touched)
                             touched.clear()
                             yield from dispatcher.dispatch_all(queues, pace)
                             yield
-                        for operation in some[first : first + _CLOCK_OPERATIONS]:
+                        for operation in batch[first : first + _CLOCK_OPERATIONS]:
                             completion: Completion | None = operation.context  # type: ignore[assignment]
                             if completion is None:
                                 continue

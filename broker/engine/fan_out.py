@@ -1,7 +1,7 @@
 """Deliver a topic's message to its subscribers: at once, or, if there are very many, in slices of the loop's time.
 
 The messages of a topic go out one after the other, each to those who subscribed before it was published. While a
-message is going out, no command of its publisher is carried out (``tell_when_out``): so no more messages wait than
+message is going out, no command of its publisher is carried out (``call_when_out``): so no more messages wait than
 there are publishers, except those of transactions, of the store's batches and of the broker itself, which have a bound.
 
 A message is published within one step, whatever the selectors of its subscribers cost: selectors that would take longer
@@ -95,7 +95,7 @@ class FanOut:
         while len(waiting) > WAITING_MAX:
             self._step(topic, waiting)
 
-    def tell_when_out(self, origin: Outlet, then: Callable[[None], None]) -> None:
+    def call_when_out(self, origin: Outlet, then: Callable[[None], None]) -> None:
         """Call ``then`` once no message from ``origin`` is going out: at once, if there is none now."""
         if origin in self.origins:
             self._then[origin] = then

@@ -152,7 +152,7 @@ class FlowControl(Part):
         if is_first:
             if policy.blocked_producer_warning_interval:
                 self._warn(client, blocked)
-            self._tell_fast(client, reason)
+            self._publish_fast(client, reason)
         if (len(blocked.held) >= SENDS_MAX or blocked.weight >= BYTES_MAX) and not blocked.is_unread:
             blocked.is_unread = True
             client.stop_reading()
@@ -224,7 +224,7 @@ class FlowControl(Part):
         """Return whether a command of ``client`` waits."""
         return client in self._blocked
 
-    def tell_when_sent(self, client: Client, then: Callable[[None], None]) -> None:
+    def call_when_sent(self, client: Client, then: Callable[[None], None]) -> None:
         """Call ``then`` when no command of ``client`` waits any more, unless the client disconnects. Only for a client
         with a waiting command."""
         self._blocked[client].on_sent = then
@@ -348,7 +348,7 @@ class FlowControl(Part):
         if line not in self._lines:
             self._lines[line] = deque()
             self._since[line] = self._clock()
-            self._tell_full(held.reason)
+            self._publish_full(held.reason)
         self._lines[line].append(held)
 
     def _expire(self, now: int, pace: Pace) -> Work[None]:
@@ -430,12 +430,12 @@ class FlowControl(Part):
     def _warn(self, client: Client, blocked: _Blocked) -> None:
         log.warning("%s", sentence(self._figures(client, blocked)), extra=log_events.PRODUCER_BLOCKED)
 
-    def _tell_full(self, reason: MustWait) -> None:
+    def _publish_full(self, reason: MustWait) -> None:
         destination = reason.destination
         if self._advising.has_listeners and self._policies.of(destination).advisory_when_full:
             self._advising.tell(FullFact(destination, reason.limit, reason.used))
 
-    def _tell_fast(self, client: Client, reason: MustWait) -> None:
+    def _publish_fast(self, client: Client, reason: MustWait) -> None:
         destination = reason.destination
         if self._advising.has_listeners and self._policies.of(destination).advisory_when_full:
             id = next((id for id, named in client.producers.items() if named == destination), "-1:-1")

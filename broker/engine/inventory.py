@@ -230,12 +230,12 @@ def _connection(client: Client) -> Row:
 
 def _consumer(client: Client, subscription: Subscription, patterns: list[Destination]) -> Row:
     """Return a row of a consumer: topics and patterns that it names, or all queues from which it takes."""
-    its: Iterable[QueueBase | Topic] = subscription.queues
+    sources: Iterable[QueueBase | Topic] = subscription.queues
     if isinstance(subscription, TopicSubscription):
-        its = subscription.topics
+        sources = subscription.topics
     else:
         patterns = []
-    named = [str(each.destination) for each in islice(its, NAMED_MAX)]
+    named = [str(each.destination) for each in islice(sources, NAMED_MAX)]
     named += map(str, patterns[: NAMED_MAX - len(named)])
     return {
         "connection": client.connection.id,

@@ -66,7 +66,7 @@ class Turns:
     _fresh: deque[Waiting] = field(default_factory=deque, init=False)
     _spent: deque[Waiting] = field(default_factory=deque, init=False)
     _senders: deque[Waiting] = field(default_factory=deque, init=False)  # had a slice, too, and sent messages in it
-    _told: float = field(default=-TELL_SECONDS, init=False)
+    _logged_at: float = field(default=-TELL_SECONDS, init=False)
     number: int = field(default=0, init=False)  # of this turn
     began: float = field(default=0.0, init=False)  # by the loop's time
     _turns_without_load: int = field(default=0, init=False)
@@ -100,19 +100,19 @@ class Turns:
         line.append(connection)
         self._call()
 
-    def took(self, seconds: float, who: object, what: Iterable[object]) -> None:
+    def took(self, seconds: float, connection: object, commands: Iterable[object]) -> None:
         """Note a step that cannot be interrupted; a long one is logged, with its connection and its work."""
         if seconds < OVERLONG_SECONDS:
             return
         self.overlong += 1
         now = self.clock()
-        if now - self._told >= TELL_SECONDS:
-            self._told = now
-            kinds = ", ".join(dict.fromkeys(type(each).__name__ for each in what)) or "no complete command"
+        if now - self._logged_at >= TELL_SECONDS:
+            self._logged_at = now
+            kinds = ", ".join(dict.fromkeys(type(each).__name__ for each in commands)) or "no complete command"
             log.warning(
                 "the event loop was busy for %.0f ms with input from %s: %s",
                 seconds * 1000,
-                who,
+                connection,
                 kinds,
                 extra=log_events.LOOP_BUSY,
             )

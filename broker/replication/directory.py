@@ -136,7 +136,7 @@ class ZooKeeperDirectory:
         self._own: Entry | None = None
         self._others: tuple[Entry, ...] = ()
         self._problem: str | None = "no server was reached yet"
-        self._told: tuple[Entry, ...] = ()
+        self._reported: tuple[Entry, ...] = ()
         self._replaced: set[str] = set()  # nonces, a few in the life of a process
         self._failing_since: float | None = None
         self._patience_seconds = place.session_timeout_seconds
@@ -198,7 +198,7 @@ class ZooKeeperDirectory:
                 log.exception("%s", self.where)
                 self._failed(f"{self.where} is unavailable: {error!r}")
                 pause = RETRY_SECONDS
-            self._tell()
+            self._report()
             self._wake.wait(pause)
         self._session.close()
 
@@ -291,10 +291,10 @@ class ZooKeeperDirectory:
         place = self._place
         return ZooKeeperSession(self.where, place.hosts, place.session_timeout_seconds, place.digest, BootClock())
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         entries = self.entries()
-        if entries != self._told and not self._ended.is_set():
-            self._told = entries
+        if entries != self._reported and not self._ended.is_set():
+            self._reported = entries
             self._on_change()
 
 

@@ -187,7 +187,7 @@ class SetAuthority:
         return None if self._term is None else self._term.free_bytes
 
     def set_header(self) -> SetHeader:
-        return self._elected.said_next()
+        return self._elected.next_header()
 
     def begin(self, file: int, files: Callable[[], tuple[int, ...]]) -> None:
         self._elected.begin(files)
@@ -232,7 +232,7 @@ class SetLocker(Locker):
 
     def keep_alive(self) -> bool:
         # A closed store has ended its term cleanly: until ``release`` that is no loss of the lock.
-        return self._replica.state.leads or self._replica.is_let_go
+        return self._replica.state.leads or self._replica.has_ended_cleanly
 
     def announce(self, epoch: int, admin: str | None = None) -> None:
         """Do nothing: the replica itself publishes this in the directory."""

@@ -128,7 +128,7 @@ class Replica:
         self._end = threads.event()
         self._inbox = threads.inbox()
         self._thread = threads.thread(self._run, "tandemmq-replica")
-        self._alive_thread = threads.thread(self._say_alive, "tandemmq-alive")
+        self._alive_thread = threads.thread(self._send_alive, "tandemmq-alive")
         self._handlers: Mapping[type, Callable[[Link, Any], object]] = {
             PreVote: voter.pre_vote,
             PreVoteAnswer: candidate.pre_vote_answered,
@@ -137,10 +137,10 @@ class Replica:
             Follow: leader.follow,
             Begin: self._begin,
             NotLeading: lambda link, message: None,
-            Bytes: follower.bytes_came,
+            Bytes: follower.bytes_received,
             Sealed: follower.file_sealed,
             Skipped: follower.file_sealed,
-            FinalUpTo: follower.final_told,
+            FinalUpTo: follower.final_received,
             Resign: voter.resigned,
             Fetch: copies.answer,
             Status: lambda link, message: link.send(StatusAnswer(self.status())),
@@ -201,9 +201,9 @@ class Replica:
         return self._follower.final
 
     @property
-    def is_let_go(self) -> bool:
+    def has_ended_cleanly(self) -> bool:
         """Return whether the store ended the mastership cleanly; ``release`` comes next."""
-        return self._leader.is_let_go
+        return self._leader.has_ended_cleanly
 
     @property
     def followed_epoch(self) -> int | None:
@@ -255,9 +255,9 @@ class Replica:
 
     # ---- a thread that waits for no disk
 
-    def _say_alive(self) -> None:
+    def _send_alive(self) -> None:
         while not self._end.wait(ALIVE * self.settings.timeout_seconds):
-            self._leader.say_alive()
+            self._leader.send_alive()
 
     # ---- the replica's thread
 
@@ -293,7 +293,7 @@ class Replica:
             self._handle(item)
         except Empty:
             pass
-        self._guarded(self._follower.tell_what_is_here)
+        self._guarded(self._follower.report_bytes)
 
     def _handle(self, item: Any) -> None:
         if item is None:
@@ -331,13 +331,13 @@ class Replica:
             self._follower.disk_failed(f"the disk fails: {error}")
         except PromiseLost:
             if not state.problem:
-                state.say_problem(PROMISE_LOST)
+                state.set_problem(PROMISE_LOST)
         except Forked as error:
-            state.say_problem(f"FORK: {error}; nothing was changed, see docs/replication.md")
+            state.set_problem(f"FORK: {error}; nothing was changed, see docs/replication.md")
             self._follower.leave("forked")
         except Exception as error:  # an internal error: this node takes no part, and reports the error
             log.exception("the replica failed")
-            state.say_problem(f"BUG: {error!r}")
+            state.set_problem(f"BUG: {error!r}")
             self._follower.leave("an internal error")
 
     def _tick(self) -> None:
@@ -347,7 +347,7 @@ class Replica:
             self._status_at = now
             self._report.measure_lags()
             self._links.tell(Status())
-            self._follower.tell_of_room()
+            self._follower.report_free_bytes()
             self._remember(self._known.written(self.status()))
         if state.is_promise_lost and now >= self._paused_until:
             self._paused_until = now + PAUSE_SECONDS

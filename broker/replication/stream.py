@@ -227,7 +227,7 @@ class Stream:
         if following is not None:
             for given_up in range(file + 1, following) if file else ():
                 # A former stream may have sent a part of it, which would never be sealed.
-                self._tell(Skipped(self._journal.epoch, given_up))
+                self._send_message(Skipped(self._journal.epoch, given_up))
             with self._guard:
                 self.sent = (following, 0)
 
@@ -239,7 +239,7 @@ class Stream:
             end = journal.end_of(file)
             fd = open_regular(journal.files.disk, journal.files.path(file), os.O_RDONLY)
         except FileNotFoundError:
-            self._tell(Skipped(journal.epoch, file))
+            self._send_message(Skipped(journal.epoch, file))
             return True
         try:
             # No read-ahead: megabytes of it would delay a sync in the disk's queue.
@@ -263,10 +263,10 @@ class Stream:
             journal.files.disk.close(fd)
         if end is None or self._is_over:
             return False
-        self._tell(Sealed(journal.epoch, file, end))
+        self._send_message(Sealed(journal.epoch, file, end))
         return True
 
-    def _tell(self, message: Bytes | Sealed | Skipped) -> None:
+    def _send_message(self, message: Bytes | Sealed | Skipped) -> None:
         with self._guard:
             if not self._is_over:  # prove: replaced-stream-sends-nothing
                 self.link.send(message)
@@ -283,7 +283,7 @@ class Stream:
                 self._has_more.wait(PATIENCE_SECONDS)
         while not self._is_over and not self.link.wait_sent(CHUNK_BYTES, PATIENCE_SECONDS):
             self._threads.sleep(ENDED_SECONDS)  # an ended link comes back at once, and its stream ends later
-        self._tell(message)
+        self._send_message(message)
         self._note(message)
         if shall_take:
             self._threads.sleep(max(0.0, started + shall_take - self._threads.monotonic()))

@@ -349,9 +349,9 @@ class TcpNetwork(Network[TcpLink]):
         elif not link.is_ours:
             # For peers that know the token, one line for each host: two may have copies of one disk.
             is_proved = link.handshake is not None and link.handshake.is_proved
-            who = link.peer.rpartition(":")[0] if is_proved else ""
+            host = link.peer.rpartition(":")[0] if is_proved else ""
             text = f"the connection from {link.peer} ended before its handshake: {reason}"
-            self._limited.warning(f"set {who}", reason.partition(":")[0], text, level=logging.INFO)
+            self._limited.warning(f"set {host}", reason.partition(":")[0], text, level=logging.INFO)
 
 
 # ---- addresses and sockets

@@ -146,9 +146,9 @@ def _topic_name(fact: Fact) -> str | None:
     name = destination.name.replace(",", _COMMA)
     if isinstance(fact, FullFact):
         return f"FULL.{name}"
-    what = fact.event.value if isinstance(fact, MessageFact) else _WORDS[type(fact)]
+    event = fact.event.value if isinstance(fact, MessageFact) else _WORDS[type(fact)]
     # Temporary destinations count as queues and topics.
-    return f"{what}.{'Topic' if destination.is_topic else 'Queue'}.{name}"
+    return f"{event}.{'Topic' if destination.is_topic else 'Queue'}.{name}"
 
 
 def _contents(fact: Fact) -> tuple[object | None, dict[str, Any]]:

@@ -144,7 +144,7 @@ class OpenWireSession(Output):
         try:
             if data:
                 cutter.feed(data)
-            taken = 0
+            weight = 0
             for _ in range(COMMANDS_MAX):
                 if (frame := next_frame()) is None:
                     self.unfinished_bytes = cutter.pending_bytes
@@ -154,7 +154,7 @@ class OpenWireSession(Output):
                         commands.append(send_of(frame, next(self.sequences), self._now, self._conversation.producers))
                         break  # one such message is the limit of a call
                     frame = frame.getvalue()
-                taken += len(frame)
+                weight += len(frame)
                 kind = frame[4] if self._is_stored_form else 0
                 if kind in _MESSAGES:
                     commands.append(send_of(frame, next(self.sequences), self._now, self._conversation.producers))
@@ -164,13 +164,13 @@ class OpenWireSession(Output):
                     self._understand(self._wire.decode(frame, FIELDS_MAX), commands)
                     if self._is_over:
                         return commands
-                    taken += _WEIGHT * len(frame)
+                    weight += _WEIGHT * len(frame)
                     if commands and type(commands[-1]) is Subscribe and commands[-1].selector is not None:
                         break  # compiling may take some milliseconds: others get their turn
                 if not cutter.chunk:  # usual: saves another call of the cutter
                     self.unfinished_bytes = 0
                     return commands
-                if taken >= RECEIVED_BYTES_MAX:
+                if weight >= RECEIVED_BYTES_MAX:
                     break
             self.has_more = not self._is_over
         except FrameTooLong as long:
@@ -248,7 +248,7 @@ class OpenWireSession(Output):
         self.send_interval_ms = terms.send_interval_ms
         self.receive_interval_ms = max(terms.receive_interval_ms, terms.initial_delay_ms)
         self.is_connected = True
-        self._say(self.greeting.broker_info)
+        self._write_command(self.greeting.broker_info)
 
     def _keep_alive(self, command: schema.KeepAliveInfo) -> None:
         assert self._terms is not None, "the handshake precedes all commands"
@@ -269,7 +269,7 @@ class OpenWireSession(Output):
     def receipt(self, receipt: Any) -> None:
         """Write the Response, or the ProducerAck, for the command that gave ``receipt``."""
         if type(receipt) is Window:
-            self._say(schema.ProducerAck(producer_id=receipt.producer_id, size=receipt.size))
+            self._write_command(schema.ProducerAck(producer_id=receipt.producer_id, size=receipt.size))
             return
         if type(receipt) is Pending:
             if receipt.done is not None:
@@ -354,7 +354,7 @@ class OpenWireSession(Output):
         QueueBrowser)."""
         consumer = self._conversation.consumers.get(subscription_id)
         if consumer is not None:
-            self._say(schema.MessageDispatch(consumer_id=consumer.consumer_id))
+            self._write_command(schema.MessageDispatch(consumer_id=consumer.consumer_id))
 
     def drop_prepared(self) -> None:
         self._prepared = None
@@ -363,14 +363,14 @@ class OpenWireSession(Output):
         """Write ConsumerControl (AbstractSubscription.updateConsumerPrefetch)."""
         consumer = self._conversation.consumers.get(subscription_id)
         if consumer is not None:
-            self._say(schema.ConsumerControl(consumer_id=consumer.consumer_id, prefetch=prefetch))
+            self._write_command(schema.ConsumerControl(consumer_id=consumer.consumer_id, prefetch=prefetch))
 
     def close_consumer(self, subscription_id: str, error: ClientError) -> None:
         """Write ConsumerControl: the client closes the consumer (AbortSlowConsumerStrategy). The command has no field
         for a reason."""
         consumer_id = self._conversation.end_consumer(subscription_id)
         if consumer_id is not None:
-            self._say(schema.ConsumerControl(consumer_id=consumer_id, close=True))
+            self._write_command(schema.ConsumerControl(consumer_id=consumer_id, close=True))
 
     def prepared(self, receipt: Any, is_read_only: bool) -> None:
         """Write IntegerResponse: XA_OK or XA_RDONLY."""
@@ -379,12 +379,12 @@ class OpenWireSession(Output):
             receipt.done()
         if receipt.command_id is not None:
             result = XA_RDONLY if is_read_only else XA_OK
-            self._say(schema.IntegerResponse(correlation_id=receipt.command_id, result=result))
+            self._write_command(schema.IntegerResponse(correlation_id=receipt.command_id, result=result))
 
     def recovered(self, receipt: Any, branches: Sequence[XaTransactionId]) -> None:
         """Write DataArrayResponse; its array is never null."""
         if receipt is not None:
-            self._say(schema.DataArrayResponse(correlation_id=receipt, data=tuple(branches)))
+            self._write_command(schema.DataArrayResponse(correlation_id=receipt, data=tuple(branches)))
 
     def fail(self, error: ClientError) -> None:
         """Write ExceptionResponse to the command that waits, ConnectionError if none does.
@@ -403,17 +403,17 @@ class OpenWireSession(Output):
             receipt = None
         exception = throwable_of(error)
         if isinstance(receipt, int):
-            self._say(schema.ExceptionResponse(correlation_id=receipt, exception=exception))
+            self._write_command(schema.ExceptionResponse(correlation_id=receipt, exception=exception))
             return
         client = self._conversation.connection_id
         id = None if client is None else ConnectionId(client)
-        self._say(schema.ConnectionError(exception=exception, connection_id=id))
+        self._write_command(schema.ConnectionError(exception=exception, connection_id=id))
 
     def announce(self, urls: Sequence[str], *, is_rebalance: bool = False, reconnect_to: str = "") -> None:
         """Send a client with a failover transport the addresses of brokers, and the one to reconnect to now
         (ConnectionControl)."""
         if self.is_connected:
-            self._say(
+            self._write_command(
                 schema.ConnectionControl(
                     connected_brokers=",".join(urls), rebalance_connection=is_rebalance, reconnect_to=reconnect_to
                 )
@@ -426,7 +426,7 @@ class OpenWireSession(Output):
 
     def heart_beat(self) -> None:
         """Write a sign of life (KeepAliveInfo)."""
-        self._say(_KEEP_ALIVE)
+        self._write_command(_KEEP_ALIVE)
 
     def _respond(self, command_id: int | None) -> None:
         """Write a Response, if the client waits for one."""
@@ -435,9 +435,9 @@ class OpenWireSession(Output):
         if self._is_stored_form:
             self._write(_RESPONSE.pack(_RESPONSE.size - _SIZE.size, _RESPONSE_TYPE, 0, 0, command_id))
         else:
-            self._say(schema.Response(correlation_id=command_id))
+            self._write_command(schema.Response(correlation_id=command_id))
 
-    def _say(self, command: schema.Command) -> None:
+    def _write_command(self, command: schema.Command) -> None:
         self._write(self._wire.encode(command))
 
 
