@@ -84,7 +84,7 @@ Known = Callable[["Principal | ClientError"], None]
 
 
 class Access(Protocol):
-    """Decide which clients may connect, and what each may do. All methods run on the loop's thread."""
+    """Decide which clients may connect, and the operations of each. All methods run on the loop's thread."""
 
     def connect(self, credentials: Credentials, then: Known) -> None:
         """Log the client in, and call ``then`` with the result, exactly once: at once when the result is known, else in

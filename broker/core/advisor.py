@@ -291,7 +291,7 @@ class AdvisoryRights:
         self.knowing: dict[Destination, set[Client]] = {}
 
     def shown(self, client: Client, fact: Fact) -> Fact | None:
-        """Return what ``client`` gets of ``fact``: the same object, one with less in it, or None."""
+        """Return the part of ``fact`` that ``client`` gets: the same object, one with less content, or None."""
         if not self.may_hear(client, fact):
             return None  # prove: advisories-of-what-may-be-read "None" -> "fact"
         return fact if self._may_see_all(client, fact) else without_details(fact)

@@ -227,8 +227,8 @@ class Ack(Command):
 @dataclass(slots=True, eq=False, repr=False)
 class AckOfNothing(Command):
     """Acknowledge a delivery that this connection did not receive, or no longer has: the command is confirmed and
-    changes nothing. ``error`` describes what is missing; a ``transaction`` can then only be rolled back, as another
-    consumer may take that message."""
+    changes nothing. ``error`` describes the missing delivery; a ``transaction`` can then only be rolled back, as
+    another consumer may take that message."""
 
     error: ClientError
     transaction: str | None = None
@@ -302,7 +302,7 @@ class Redelivered(Command):
 class Move(Command):
     """Store ``message`` at its destination and remove the delivery ``tag``, atomically.
 
-    Filled in before the receipt: ``added``, what the store received for it.
+    Filled in before the receipt: ``added``, the operations that the store received for it.
     """
 
     id: str
@@ -505,7 +505,7 @@ class Undeliverable(Exception):
 class ClientError(Exception):
     """An error of the peer, with the reply to send.
 
-    ``message`` is one line for a header, ``detail`` the advice what to do. ``is_fatal`` closes the connection.
+    ``message`` is one line for a header; ``detail`` advises the user. ``is_fatal`` closes the connection.
     ``refused_id`` is the id of a Subscribe that was refused.
     """
 

@@ -78,7 +78,7 @@ class Transaction:
         if self._bytes_to_store + weight * copies > settings.transaction_bytes_max:
             self._refuse(f"transaction_bytes_max ({settings.transaction_bytes_max} bytes)")
         if holder.by_kind[_TRANSACTIONS] + weight > holder.memory.held_max:
-            self._refuse(f"what is free of memory_limit ({holder.memory.limit} bytes, of the broker)")
+            self._refuse(f"the free part of memory_limit ({holder.memory.limit} bytes, of the broker)")
         self._count(copies)
         self._bytes += weight
         self._bytes_to_store += weight * copies

@@ -95,7 +95,7 @@ class Copies:
         if holder.by_kind[Kind.TRANSACTIONS] > holder.memory.held_max:
             raise refusal(
                 f"The copies of message {first.message_id} take more than {self._held} bytes",
-                f"A client may hold at most what is free of memory_limit ({holder.memory.limit} bytes, of the broker).",
+                f"A client may hold at most the free part of memory_limit, {holder.memory.limit} bytes for the broker.",
                 ErrorKind.RESOURCE,
             )
 

@@ -60,8 +60,8 @@ def _nothing() -> None:
 
 class Clients(Part):
     """Begins and ends clients. ``handle`` carries out a command; ``writable`` is called with a connection that may get
-    more messages again; ``endings`` end what a client has, in order; ``on_leave`` is called at once when a client
-    leaves."""
+    more messages again; ``endings`` end the parts of a client's state, in order; ``on_leave`` is called at once when a
+    client leaves."""
 
     def __init__(
         self,
@@ -251,7 +251,7 @@ class Clients(Part):
         self._leave(client, Event.CLOSE)
 
     def hang_up(self, client: Client, *, after_flush: bool = True) -> None:
-        """End a client and close its connection, ``after_flush`` once what was sent to it is written."""
+        """End a client and close its connection; with ``after_flush``, once all output to it is written."""
         self.closed(client)
         client.connection.close(after_flush)
 

@@ -46,7 +46,8 @@ def _bytes_of(id: str, destination: Destination | None) -> int:
 
 
 class Declarations(Part):
-    """Carries out what clients declare beside subscriptions. ``producing``: number of producers of each destination."""
+    """Carries out the declarations of clients, except subscriptions. ``producing``: number of producers of each
+    destination."""
 
     def __init__(self, shared: Shared, router: Router, advising: Advising) -> None:
         super().__init__(shared)

@@ -65,7 +65,7 @@ class Dispatcher(Part):
         self.dead_letters = DeadLetters(shared, self.fan_out, self.added)
         self.browsing = Browsing(shared, self.deliver)
         self.sifting = Sifting(shared, self.deliver)
-        # Queues that got messages by what the store reported; they are dispatched at the end of the step. ``pace``: how
+        # Queues that got messages by reports of the store; they are dispatched at the end of the step. ``pace``: how
         # full that step is.
         self.touched: dict[Queue, None] = {}
         self.pace = Pace(2 * STEP_SECONDS)  # long: every message passes here, and each turn of the loop has a cost
@@ -99,8 +99,8 @@ class Dispatcher(Part):
         self.tell = traced
 
     def dispatch(self, queue: QueueBase) -> None:
-        """Deliver what can be delivered, and have the next messages read in time. Work beyond one step continues in
-        slices."""
+        """Deliver the messages that can be delivered, and have the next ones read in time. Work beyond one step
+        continues in slices."""
         if self._give_out(queue):
             self._rounds.ask(queue)
 

@@ -571,7 +571,7 @@ class Engine:
             log.exception("%s, for which no client waits, %s", type(operation).__name__, ERROR_OF_BROKER)
 
     def tick(self, now: int) -> None:
-        """Do what is due once a second. ``now``: milliseconds since 1970."""
+        """Do the tasks of once a second. ``now``: milliseconds since 1970."""
         for each in self._ticking:
             try:
                 each(now)
@@ -581,7 +581,8 @@ class Engine:
             begin(self._expire(now), self._start)
 
     def _expire(self, now: int) -> Work[None]:
-        """Remove what has timed out. If that takes more than a second, the next run comes later."""
+        """Remove messages and destinations whose time is over. If that takes more than a second, the next run comes
+        later."""
         self._is_expiring = True
         try:
             for each in self._expiring:

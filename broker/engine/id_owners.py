@@ -86,7 +86,7 @@ class ClientIds(Part):
         if is_generated(client_id):
             return
         name = principal.name
-        # ``ann`` is no beginning of ``anna-1``.
+        # ``ann`` must not count as a beginning of ``anna-1``.
         # prove: a-client-id-begins-with-its-user "not client_id.startswith(name)" -> "False"
         if not client_id.startswith(name) or client_id[len(name) : len(name) + 1].isalnum():
             raise ClientError(

@@ -110,9 +110,9 @@ class StoredBytes:
     A message counts for its ``sender`` as long as the store needs its record: from the moment when the engine gives it
     to the store, or, in a transaction, from the moment when the client sent it. The store counts the messages that it
     has, also after a failover (store.state.user_bytes); this class counts those that are on their way to it. A message
-    that exceeds the limit is refused. What the broker stores later for a user also counts, but is not refused: the
-    broker already has the message. ``most``: the limit of one user, in bytes; ``to_store`` hands an operation to the
-    store, ``balance`` returns the bytes of a user that the store has."""
+    that exceeds the limit is refused. A message that the broker stores later for a user also counts, but is not
+    refused: the broker already has the message. ``most``: the limit of one user, in bytes; ``to_store`` hands an
+    operation to the store, ``balance`` returns the bytes of a user that the store has."""
 
     def __init__(self, most: int, to_store: Callable[[Operation], None], balance: Callable[[str], int]) -> None:
         self._most = most

@@ -228,7 +228,7 @@ class Login(Part):
         session_user: str | None,
         users: Iterable[str | None],
     ) -> None:
-        """Raise ClientError if one of ``users``, who are connected with a client id and are no guests, is not
+        """Raise ClientError if one of ``users``, who are connected with a client id and are not guests, is not
         ``principal``. An owner of the client id may have it nevertheless: the others can make no state under it. So may
         a guest, who makes none."""
         if client.is_guest or self._owners.is_owner(principal, client_id, session_user):

@@ -204,7 +204,7 @@ class Scheduler:
     # ---- time
 
     def tick(self, now: int) -> None:
-        """Send what is due at ``now``: FIRING_MAX at a time, the earliest first."""
+        """Send the messages that are due at ``now``: FIRING_MAX at a time, the earliest first."""
         if not self._is_begun:
             self._is_begun = True
             self._load_after(0)
@@ -370,7 +370,8 @@ class Scheduler:
             if has_more and now - max(due.time, self._since) < REFUSED_MS:
                 raise
             cause = f"not sent when it was due, {_end_of(waiting, schedule)}: "
-            # Other users may read the letter: the log says what its user may not do, and where.
+            # Other users may read the letter: only the log names the operation and the destination that its user has no
+            # right to.
             shown = (
                 cause + "its user is unknown, or has no write right on all destinations that it reaches. See the log."
             )
@@ -443,7 +444,7 @@ class Scheduler:
 
 
 def _end_of(waiting: Message, schedule: Schedule | None) -> str:
-    """Return what ends with a refused message, so that a user can schedule it again."""
+    """Return the schedule that ends with a refused message, so that a user can schedule it again."""
     if schedule is None or (schedule.cron is None and not schedule.repeat):
         return "and it was scheduled once"
     properties = waiting.properties or {}

@@ -264,7 +264,8 @@ class Subscriber(Part):
         self._call_later(WITHHELD_SECONDS, partial(self._grant, subscription, queue))
 
     def _grant(self, subscription: Subscription, queue: Queue) -> None:
-        """Deliver more of what was withheld at the beginning of ``subscription``, whose only queue this is."""
+        """Deliver more of the messages that were withheld at the beginning of ``subscription``, whose only queue this
+        is."""
         if subscription.is_open and subscription.withheld:
             subscription.grant(FIRST_DELIVERIES_MIN)
             self._grant_later(subscription, queue)

@@ -114,7 +114,7 @@ class TransactionEnd(Part):
         assert removals is not None, "it was made ready"
         try:
             adds, volatile = sender.settle(client, copies, identity)
-            # A full store still commits a transaction that has only acknowledgements and what a session stores about
+            # A full store still commits a transaction that has only acknowledgements and the records of a session about
             # them.
             if self._store.is_full and any(not client.owns(add.message.destination) for add in adds):
                 reason = f"Transaction {name!r} was rolled back: {self._store.full_reason}"

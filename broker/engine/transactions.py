@@ -206,7 +206,7 @@ class Transactions(Part):
         return None
 
     def lines_of(self, client: Client, name: str) -> set[Line]:
-        """Return the limits for what becomes visible at the end of a transaction; see Sender.lines_of."""
+        """Return the limits for the messages that become visible at the end of a transaction; see Sender.lines_of."""
         lines: set[Line] = set()
         known: set[tuple[Target, bool]] = set()  # of very many messages for one queue, one is checked
         for message in self._to_be_stored(client, name):
@@ -245,8 +245,8 @@ class Transactions(Part):
         return [] if transaction.rollback_reason is not None else transaction.messages
 
     def left(self, client: Client, left: dict[QueueBase, None], pace: Pace) -> Work[None]:
-        """Roll back what is not prepared, after the end of a connection. The queues to which messages return are added
-        to ``left``; the caller must dispatch them."""
+        """Roll back the transactions that are not prepared, after the end of a connection. The queues to which messages
+        return are added to ``left``; the caller must dispatch them."""
         client.holder.add(Kind.TRANSACTIONS, -sum(map(_bytes_of, client.transactions.values())))
         transactions = [*client.transactions.values(), *self.branches.left(client)]
         client.transactions = {}

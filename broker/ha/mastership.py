@@ -199,7 +199,7 @@ class Mastership:
                 if standby is None or not await self._stand_by(lock, life, standby):
                     return
                 store = await self._promote(life, standby)
-                self.store, self.standby = store, None  # the store took over what the standby had open
+                self.store, self.standby = store, None  # the store took over the open files of the standby
                 began = await self._be_master(life, store)
             finally:
                 await self._let_go(lock, life)
@@ -328,7 +328,7 @@ class Mastership:
     def lock_is_held_by(
         self, holder: Holder | None, waiters: list[Holder] | None, silent_seconds: float | None
     ) -> None:
-        """Note what the lock thread saw (broker.ha.lock_thread.Listener)."""
+        """Note the holder and the waiters of the lock (broker.ha.lock_thread.Listener)."""
         self.waiters = waiters
         if self.phase not in (Phase.STARTING, Phase.STANDBY) or self._stop.is_set():
             return

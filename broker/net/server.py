@@ -83,7 +83,7 @@ class Refused(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         text = f"connector {self._name}: too many connections, one refused: {self._reason}"
         self._limited.warning(self._name, "one refused", text, log_events.TOO_MANY_CONNECTIONS)
-        writing = cast("asyncio.WriteTransport", transport)  # uvloop's, with TLS, is no subclass of it
+        writing = cast("asyncio.WriteTransport", transport)  # with TLS, uvloop's transport is not a subclass of it
         writing.write(self._answer)
         writing.close()
 

@@ -181,7 +181,7 @@ class Handshake(asyncio.BufferedProtocol):
 
     Until the ClientHello is whole, only its bytes are kept: the objects of TLS take much more time and memory. The
     result of ``hello`` is "" then, or the reason why there is no ClientHello. Call ``begin`` before the loop's
-    ``start_tls`` with this socket, and ``end`` after it. ``counted_bytes``: what this object and OpenSSL hold;
+    ``start_tls`` with this socket, and ``end`` after it. ``counted_bytes``: memory of this object and OpenSSL;
     ``count`` gets each change. ``refusal``: the reason why this object closed the socket, without any text of the peer;
     "" if it did not close the socket.
     """

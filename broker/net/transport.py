@@ -121,7 +121,7 @@ class Store(Protocol):
         """Return whether this broker may write to its clients. Called once in a turn (``Store.may_speak``)."""
 
     def take_reports(self) -> bool:
-        """Take what has become durable; return whether there was something (``Store.take_reports``)."""
+        """Take the operations that have become durable; return whether there were any (``Store.take_reports``)."""
 
     def check_fence_soon(self) -> None:
         """Request a fence check soon. Called when the broker may not write."""
@@ -214,7 +214,7 @@ class Outbox:
             self.call()
 
     def take_reports(self) -> None:
-        """Write what clients get for messages that became durable meanwhile, between two steps of a turn."""
+        """Write the output for messages that became durable meanwhile, between two steps of a turn."""
         if self._engine.store.take_reports() and self.dirty:
             self.flush(is_between=True)
 

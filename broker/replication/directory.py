@@ -304,8 +304,8 @@ def encode(entry: Entry, nonce: str) -> bytes:
 
 
 def decode(content: bytes | None) -> tuple[Entry | None, str]:
-    """Return the entry and the nonce in ``content``. Never fails: no member wrote what cannot be read. Unknown keys
-    come from a newer member, and are ignored."""
+    """Return the entry and the nonce in ``content``. Never fails: unreadable content is not that of a member. Unknown
+    keys come from a newer member, and are ignored."""
     if content is None or len(content) > ENTRY_BYTES_MAX:
         return None, ""
     try:

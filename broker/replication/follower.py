@@ -202,7 +202,7 @@ class Follower:
             self._see_final((message.file, message.end))
 
     def _see_final(self, place: Place) -> None:
-        """Advance ``final``. It never moves back, and never beyond what is on this disk.
+        """Advance ``final``. It never moves back, and never beyond the bytes on this disk.
 
         A node that is far behind first receives the whole journal. The work of its standby would delay that, and one
         more copy on a disk is more important than an index."""

@@ -231,7 +231,7 @@ class SetLocker(Locker):
         return self._replica.try_acquire()
 
     def keep_alive(self) -> bool:
-        # A closed store has ended its term cleanly: until ``release`` that is no loss of the lock.
+        # A closed store has ended its term cleanly: until ``release`` that is not a loss of the lock.
         return self._replica.state.leads or self._replica.has_ended_cleanly
 
     def announce(self, epoch: int, admin: str | None = None) -> None:
@@ -250,7 +250,7 @@ class SetLocker(Locker):
     def unsafe(self) -> str | None:
         reasons = []
         if self._replica.settings.sync.remote == "none":
-            reasons.append("replication.sync waits for no other node: what is confirmed is lost with the master")
+            reasons.append("replication.sync waits for no other node: confirmed messages are lost with the master")
         if not self._replica.settings.has_token:
             reasons.append("replication.security_token is not set: any node may join the set")
         return "; ".join(reasons) or None

@@ -77,7 +77,7 @@ class Known:
 
 
 def write_known(directory: str) -> Callable[[Mapping[str, Any]], None]:
-    """Return a function that writes what is known into the file of this directory when it has changed. The function
+    """Return a function that writes the known members into the file of this directory when they changed. The function
     reports no disk error: other parts report the disk."""
     path = os.path.join(directory, KNOWN_FILE)
     last: list[Mapping[str, Any]] = []
@@ -97,7 +97,8 @@ def write_known(directory: str) -> Callable[[Mapping[str, Any]], None]:
 
 
 def read_known(directory: str) -> tuple[dict[str, dict[str, Any]], float] | None:
-    """Return what was known, by store, and when it was written, in seconds since 1970. None: no readable file."""
+    """Return the known members by store, and the time when they were written, in seconds since 1970. None: no readable
+    file."""
     try:
         fd = open_regular(os, os.path.join(directory, KNOWN_FILE), os.O_RDONLY)
         try:

@@ -135,7 +135,8 @@ def is_older(life: int, seen: int) -> bool:
 
 
 class Origin(Enum):
-    """Source of the promise of a start. With NEW and UNREADABLE the store has a new id: it is no voter of any set."""
+    """Source of the promise of a start. With NEW and UNREADABLE the store has a new id: it is not a voter of any
+    set."""
 
     READ = "the promise file"
     RENAMED = "the promise file, in which the node has another name"

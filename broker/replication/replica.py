@@ -1,10 +1,10 @@
 """A node of a set: it votes, can be elected, follows and leads (docs/formats/replication.md).
 
 One thread, the replica's, owns position, promise and incoming stream: it handles messages in their order. The network's
-thread does immediately what must not wait for a disk: it answers ALIVE, and notes answers and HAVEs for the term that
+thread does the tasks that must not wait for a disk: it answers ALIVE, and notes answers and HAVEs for the term that
 leads. The lock thread requests the mastership with ``try_acquire`` and releases it with ``release``.
 
-    state       what the node is: promise, timer, journal, term  election   asks for votes, founds, gives votes
+    state       the node's state: promise, timer, journal, term  election   asks for votes, founds, gives votes
     peers       the other members, and links to them             follower   follows a master
     repair      writes damaged batches of the journal again      leader     leads; the lock thread takes and releases it
     status      reports for operators
@@ -175,7 +175,7 @@ class Replica:
         resigns."""
         self._is_ended = True
         if not self.is_started:
-            return  # the volume may have a call under way: the end of the process closes what is open
+            return  # a call to the volume may be in progress: the end of the process closes the files
         self._copies.end()
         self.scrubber.end()  # before the thread that writes its repairs
         self._inbox.put(None)
@@ -190,7 +190,7 @@ class Replica:
     # ---- state; any thread
 
     def overview(self) -> Mapping[str, Any]:
-        """Return the status of this node and what is known of the others. Raises NotStarted."""
+        """Return the status of this node, and the known statuses of the others. Raises NotStarted."""
         if not self.is_started:
             raise NotStarted("this node waits for its volume: see its status")
         return self._report.overview()

@@ -342,7 +342,7 @@ class NodeState:
         self.end_founding()
         promise = self.promise
         if standing.position == BEFORE_ALL and promise.set is not None and promise.founding is None:
-            # A header was on this disk: what it confirmed since is lost.
+            # A header was on this disk: records that this node confirmed since are lost.
             self.set_whole(False)  # prove: missing-copy-is-not-whole
             self.set_problem(
                 f"all files are missing of the journal of set {promise.set}: it is fetched from another node"

@@ -1,6 +1,6 @@
 """Stream of the journal to one follower: read from files while it is behind, otherwise handed over as it is written.
 
-Only what the socket has not taken yet is buffered, and that is bounded (docs/formats/replication.md).
+Only bytes that the socket has not taken yet are buffered, and their number is bounded (docs/formats/replication.md).
 
 The pace at which files are read slows down while a catch-up makes receipts wait longer. While no follower is behind,
 the time of a batch from writing to confirmation is noted. While one is behind, each check measures for how large a part
@@ -48,8 +48,8 @@ PATIENCE_SECONDS: Final = 1.0
 
 
 class Journal:
-    """The master's journal, as streams read it. ``marks``: those of the term. ``pace``: of what is read from files,
-    shared by all followers. Any thread."""
+    """The master's journal, as streams read it. ``marks``: those of the term. ``pace``: of reading from files, shared
+    by all followers. Any thread."""
 
     def __init__(self, epoch: int, files: JournalFiles, marks: Marks, threads: Threads) -> None:
         self.epoch = epoch

@@ -1,4 +1,4 @@
-"""A term of one master of a set: what it writes, which followers have it, which still answer
+"""A term of one master of a set: the bytes that it writes, the followers that have them, and those that still answer
 (docs/formats/replication.md).
 
 The storage thread writes and waits; the network's thread notes HAVEs and ALIVE answers; the replica's thread begins
@@ -144,7 +144,7 @@ class Term:
             self.drop(stream.link.member.store)
 
     def drop(self, store: str) -> None:
-        """End the follower's stream. What it had in memory no longer counts: it may have been restarted."""
+        """End the follower's stream. Bytes that it had only in memory no longer count: it may have been restarted."""
         stream = self.streams.pop(store, None)
         if stream is not None:
             stream.end()
@@ -153,8 +153,8 @@ class Term:
 
     def returned(self, link: Link, common: Place, known: Place) -> Place:
         """Note a follower that has everything up to ``common``. Return how far its disk was, by its reports on former
-        links and by what is ``known`` of former terms. If that was more, only what it has now counts. The replica's
-        thread."""
+        links and by the ``known`` reports of former terms. If that was more, only its present bytes count. The
+        replica's thread."""
         store = link.member.store
         former, acknowledged = self._acknowledged.get(store, (None, known))
         # A FOLLOW may come late. Before the first FOLLOW of a link no HAVE came on it, so all places come from former

@@ -59,7 +59,7 @@ _MARSHALL_AWARE = frozenset((1, *BodyKind))
 
 
 class _Layout(NamedTuple):
-    """Structure in one version. A field that is no object comes with its reading and writing functions."""
+    """Structure in one version. A field that is not an object comes with its reading and writing functions."""
 
     name: str
     steps: tuple[tuple[Field, Callable[[Any], Any] | None, Callable[[Any, Any], None] | None], ...]

@@ -25,7 +25,7 @@ CR: Final = 0x0D
 
 
 class Limits(NamedTuple):
-    """Limits of what a peer may send (ActiveMQ's StompWireFormat, and its maxDataLength for the frame)."""
+    """Limits of a peer's input (ActiveMQ's StompWireFormat, and its maxDataLength for the frame)."""
 
     command_bytes_max: int = 1024
     header_line_bytes_max: int = 10 * 1024
@@ -179,7 +179,7 @@ def _no_blank_line() -> ClientError:
 
 
 class FrameParser:
-    """Cuts what arrives into frames: ``feed`` each piece, then call ``next_frame`` until it returns None.
+    """Cuts received bytes into frames: ``feed`` each piece, then call ``next_frame`` until it returns None.
 
     Both raise a fatal :class:`ClientError` when the peer breaks the grammar or a limit; do not use the parser after
     that. With ``passes_over`` a frame beyond the limit is a FrameTooLong, and later frames are returned. ``dialect``
@@ -340,7 +340,7 @@ class FrameParser:
             return None
         if "\\" in text and dialect.has_escapes:
             unescape = dialect.unescape
-            # Backwards again, for two names may be the same once they are unescaped.
+            # Backwards again, because two names may be the same once they are unescaped.
             headers = {unescape(name): unescape(value) for name, value in [line.split(":", 1) for line in lines[:0:-1]]}
         if dialect.trims:
             headers = {name: value.strip() for name, value in headers.items()}
@@ -412,7 +412,7 @@ class FrameParser:
                 "It is the body's number of bytes, in digits.",
                 receipt=headers.get("receipt"),
             )
-        # The digits are counted first, for Python refuses to make a number of very many.
+        # The digits are counted first, because Python refuses to make a number of very many.
         return int(text) if len(text) <= _LENGTH_DIGITS_MAX else 10**_LENGTH_DIGITS_MAX
 
 

@@ -1,4 +1,4 @@
-"""The body of a map message as XML and as JSON: what XStream makes of a java.util.Map in ActiveMQ. Pure.
+"""The body of a map message as XML and as JSON, in the form that XStream gives a java.util.Map in ActiveMQ. Pure.
 
     <map>                                {"map": {"entry": [
       <entry>                              {"string": ["name", "Dejan"]},
@@ -9,11 +9,11 @@
 
 The JSON is Jettison's reading of the XML: elements of one name that stand beside each other are an array, a single one
 is none, and an empty element is "". It loses facts (the order of a list's items of different types, texts that look
-like numbers) that our documents keep: texts stay texts.
+like numbers) that the broker's documents keep: texts stay texts.
 
 Only maps, lists and plain values are read, each by its name in a table; other names are refused. XML with a document
-type is refused, for its entities can grow. A document may be DOCUMENT_BYTES_MAX long, and have VALUES_MAX values: they
-are freed in one step.
+type is refused, because its entities can grow. A document may be DOCUMENT_BYTES_MAX long, and have VALUES_MAX values:
+they are freed in one step.
 
 A long document is read or written on a thread. No step of it keeps the interpreter from other threads for more than a
 few milliseconds: JSON of more than PIECE_BYTES_MAX is read by Python's own code, not by that in C, and XML in pieces.

@@ -36,7 +36,7 @@ _SEND_ID: Final = re.compile(r"([A-Za-z0-9._-]{1,128}):(0|[1-9][0-9]{0,18})")
 _READ_BY_SESSION: Final = frozenset(("destination", "receipt", "transaction", "persistent"))
 # Headers of a SEND that neither have a field nor come back on the MESSAGE.
 _DROPPED: Final = frozenset(("message-id", "redelivered", "subscription", "JMSXUserID"))
-# Names that a property may not have on a MESSAGE, for the broker writes them itself.
+# Names that a property may not have on a MESSAGE, because the broker writes them itself.
 _RESERVED: Final = frozenset(
     (
         "ack",

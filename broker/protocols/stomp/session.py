@@ -542,7 +542,7 @@ class StompSession(Output):
         raise AssertionError("no STOMP client asks for prepared transactions")
 
     def fail(self, error: ClientError) -> None:
-        """Write ERROR: one line in ``message``, and what to do about it in the body."""
+        """Write ERROR: one line in ``message``, and advice in the body."""
         if error.refused_id is not None:
             self._forget(error.refused_id)
         escape = self._dialect.escape
