@@ -571,12 +571,12 @@ class Engine:
             log.exception("%s, for which no client waits, %s", type(operation).__name__, ERROR_OF_BROKER)
 
     def tick(self, now: int) -> None:
-        """Do the tasks of once a second. ``now``: milliseconds since 1970."""
+        """Run the periodic tasks (once a second). ``now``: milliseconds since 1970."""
         for each in self._ticking:
             try:
                 each(now)
             except Exception:  # no client caused it: the other tasks continue
-                log.exception("a task of once a second %s", ERROR_OF_BROKER)
+                log.exception("a periodic task %s", ERROR_OF_BROKER)
         if not self._is_expiring:
             begin(self._expire(now), self._start)
 
@@ -589,7 +589,7 @@ class Engine:
                 try:
                     yield from each(now)
                 except Exception:  # as in ``tick``
-                    log.exception("a task of once a second %s", ERROR_OF_BROKER)
+                    log.exception("a periodic task %s", ERROR_OF_BROKER)
         finally:
             self._is_expiring = False
 

@@ -136,7 +136,8 @@ class Suspects(Part):
         self._released.pop(_key(queue, entry), None)
         queue.settle(entry)
         times = entry.redeliveries + 1
-        self._dead_letters.send_to_dlq(queue, entry, f"delivered {times} times to consumers that were lost with it")
+        cause = f"delivered {times} times to consumers that were lost before they acknowledged it"
+        self._dead_letters.send_to_dlq(queue, entry, cause)
 
     # ---- deliveries of suspects
 
