@@ -151,7 +151,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(self._parts.asking)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._asked_to_stop, signal.Signals(number).name)
+            loop.add_signal_handler(number, self._on_stop_signal, signal.Signals(number).name)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         version = f"{__version__} ({compiled.description()})"
         log.info(
@@ -201,7 +201,7 @@ class Broker:
                 threads.shutdown(wait=False, cancel_futures=True)
         log.info("%s ended", self._parts.name, extra=log_events.ENDED)
 
-    def _asked_to_stop(self, name: str) -> None:
+    def _on_stop_signal(self, name: str) -> None:
         what = "handing over" if self._mastership.role is Role.MASTER else "ending"
         log.info("%s: %s", name, what, extra=log_events.STOP_ASKED)
         self._parts.notifier.stopping()
@@ -277,8 +277,8 @@ class Broker:
             self._engine.hang_up_users(names)
 
     def _make_rest(self) -> None:
-        """Make, in a thread, what a start need not wait for: what clients need later, then the admin server. Only
-        once."""
+        """Make, in a thread, the parts that a start need not wait for: first those that clients need later, then the
+        admin server. Only once."""
         if self._is_rest_made:
             return
         self._is_rest_made = True
@@ -396,7 +396,7 @@ class Broker:
 
 
 def _prepare_parts() -> None:
-    """Import what the first client that needs it would import on the loop: the parsers of selectors, and the
-    advisories, which a broker without an OpenWire connector publishes, too."""
+    """Import modules that the loop would otherwise import for the first client that needs them: the parsers of
+    selectors, and the advisories, which a broker without an OpenWire connector publishes, too."""
     selector.prepare()
     import tandemmq.broker.protocols.openwire.advisories  # noqa: F401

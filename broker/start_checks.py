@@ -193,8 +193,8 @@ def _directories(settings: Settings) -> Iterator[Finding]:
 
 
 def _journal(settings: Settings) -> Iterator[Finding]:
-    """Check existing files of the journal: the newest of each store is synced, the others are read. A name that is no
-    regular file is left to the store, which in some cases waits until it is gone."""
+    """Check existing files of the journal: the newest of each store is synced, the others are read. The store itself
+    checks a name that is not a regular file: in some cases it waits until the name is gone."""
     directory = _directory(settings)
     if not os.path.isdir(directory) or _not_usable(directory) is not None:
         return
@@ -219,7 +219,7 @@ def _not_usable(path: str) -> str | None:
     """Return why a broker cannot keep files in the directory ``path``, which may have to be created; None: it can."""
     found = nearest(path)
     if not os.path.isdir(found):
-        return f"{found} is no directory"
+        return f"{found} is not a directory"
     if not os.access(found, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
         return f"it cannot be written: {who_may(found)}"
     return None

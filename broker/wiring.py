@@ -152,7 +152,8 @@ class Parts:
             self.replica.open()
 
     def mastership(self, service: Service, on_role: Callable[[Role, str], None]) -> Mastership:
-        """Make the mastership. ``service`` is what a master runs; ``on_role`` is called at each change."""
+        """Make the mastership. ``service``: the part that serves clients while this broker is master; ``on_role`` is
+        called at each change."""
         return Mastership(
             self.locker,
             self._open_standby,

@@ -139,7 +139,7 @@ class Sessions:
         self._by_id.pop(request.cookies.get(cookie_of(request), ""), None)
 
     def end_of(self, names: Collection[str]) -> None:
-        """End all sessions of callers with those names: what they showed at the login is no longer valid."""
+        """End all sessions of callers with those names: their credentials are no longer valid."""
         self._ends.update(names)
         for id in [id for id, session in self._by_id.items() if session.caller.name in names]:
             del self._by_id[id]
@@ -150,7 +150,8 @@ class Sessions:
         return {caller.principal for caller in callers}
 
     def ends_of(self, name: str) -> int:
-        """Return how often sessions of callers with that name were ended: for an answer that takes long."""
+        """Return how often sessions of callers with that name were ended. An answer that takes long ends when this
+        number changes."""
         return self._ends[name]
 
 

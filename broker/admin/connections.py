@@ -176,7 +176,7 @@ class AdminConnection(RequestHandler):
             self.transport.abort()
 
     def enter(self, state: State) -> None:
-        """Note what the connection waits for from now on."""
+        """Note the reason why the connection waits from now on."""
         if self.place is not None:
             self.place.enter(state, self._connections.clock())
         self._settle()

@@ -1,4 +1,4 @@
-"""Access to the admin server: which caller may request what.
+"""Access to the admin server: which caller may request which page.
 
 Every client may read the health pages and the files of the console. If users are configured, the other pages require
 the role viewer; on the pages in ``SHORT`` every other client gets only values without names. A change there requires

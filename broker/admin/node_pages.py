@@ -112,16 +112,16 @@ class HaPages:
         for name, text, pattern in (("last", last, _COUNT), ("before", before, _NUMBER)):
             if text is not None and not pattern.fullmatch(text):
                 return answer({"error": f"{name}={text[:50]!r}: expected a number"}, 400)
-        asked = (None if text is None else int(text) for text in (last, before))
-        return encoded(await self._answers.run(self.events_json(*asked)))
+        bounds = (None if text is None else int(text) for text in (last, before))
+        return encoded(await self._answers.run(self.events_json(*bounds)))
 
     def events_json(self, last: int | None, before: int | None) -> Work[bytes]:
         """Return the body of ``GET /events``, for its query."""
         events, end = self._ring.numbered(before)
-        asked = events if last is None else events[max(0, len(events) - last) :]
+        chosen = events if last is None else events[max(0, len(events) - last) :]
         # The latest events take precedence.
         rows = Rows(self._answers.bytes_max)
-        yield from rendered(rows, asked[::-1], Event.as_json)
+        yield from rendered(rows, chosen[::-1], Event.as_json)
         rows.parts.reverse()
         rule, receipt = self._rule(), self._ring.last_receipt
         value = {
@@ -129,7 +129,7 @@ class HaPages:
             "holder": _holder(rule.holder),
             "name": self._ring.name,
             "last_receipt": None if receipt is None else receipt.as_json(),
-            "earlier": end - len(rows.parts) if len(rows.parts) < len(asked) else None,
+            "earlier": end - len(rows.parts) if len(rows.parts) < len(chosen) else None,
         }
         # Last, so that the client can compare it with its own clocks.
         now = json.dumps(self._ring.clock.now().as_json()).encode()
@@ -218,12 +218,12 @@ class ReplicationPages:
     async def _get(self, request: web.Request) -> web.Response:
         """Answer with the status of the set; without the role viewer, only with the fields that a probe needs."""
         try:
-            told = self._member.overview()
+            overview = self._member.overview()
         except NotStarted as error:
             return web.json_response({"error": str(error)}, status=503)
         if not sees_names(request):
-            told = {key: told.get(key) for key in ("role", "epoch", "is_whole", "position")}
-        return web.json_response(told)
+            overview = {key: overview.get(key) for key in ("role", "epoch", "is_whole", "position")}
+        return web.json_response(overview)
 
     def _holder(self) -> dict[str, Any] | None:
         """Return the master that this node knows; None: it knows none."""
@@ -235,8 +235,8 @@ class ReplicationPages:
         if request.content_type != "application/json":
             return web.json_response({"error": "the change requires Content-Type: application/json"}, status=415)
         try:
-            asked = await request.json()
-            ((verb, who),) = asked.items()
+            body = await request.json()
+            ((verb, who),) = body.items()
             if verb not in ("add", "remove") or not isinstance(who, str):
                 raise ValueError
         except (ValueError, AttributeError):

@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 
 #: Limit of the connections that wait to be accepted.
 BACKLOG: Final = 1_024
-#: Time until the server is made again, after an error because of a lack that may pass.
+#: Pause before the next attempt to make the server, after an error for lack of resources.
 RETRY_SECONDS: Final = 5.0
-#: Errors of the system because of such a lack: of file descriptors or memory.
+#: Errors of the system for lack of file descriptors or memory.
 _LACKS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 
 

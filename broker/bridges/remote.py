@@ -323,11 +323,11 @@ def _from_paho(found: Any) -> Properties:
 def _to_paho(properties: Properties) -> Any:
     if properties is NONE:
         return None
-    made = PahoProperties(PacketTypes.PUBLISH)
+    converted = PahoProperties(PacketTypes.PUBLISH)
     for ours, theirs in _NAMES:
         value = getattr(properties, ours)
         if value is not None:
-            setattr(made, theirs, value)
+            setattr(converted, theirs, value)
     if properties.user:
-        made.UserProperty = list(properties.user)
-    return made
+        converted.UserProperty = list(properties.user)
+    return converted

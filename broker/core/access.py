@@ -49,9 +49,9 @@ class Operation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Credentials that a client presents. ``peer`` is the other end of its connection, HOST:PORT; ``certificate`` the
-    subject of its certificate, which TLS has verified; ``is_wanted`` whether the client still waits for the answer;
-    ``is_external``: the client wants to be the user of its certificate, and no anonymous one."""
+    """Credentials that a client presents. ``peer``: address of the client, HOST:PORT. ``certificate``: subject of its
+    certificate, which TLS has verified. ``is_wanted`` returns whether the client still waits for the result.
+    ``is_external``: the client requests the identity in its certificate (SASL EXTERNAL), never an anonymous one."""
 
     peer: str
     login: str | None = None
@@ -84,7 +84,7 @@ Known = Callable[["Principal | ClientError"], None]
 
 
 class Access(Protocol):
-    """Decide which clients may connect, and what each may do. All methods run on the loop's thread."""
+    """Decide which clients may connect, and the operations of each. All methods run on the loop's thread."""
 
     def connect(self, credentials: Credentials, then: Known) -> None:
         """Log the client in, and call ``then`` with the result, exactly once: at once when the result is known, else in
@@ -93,9 +93,10 @@ class Access(Protocol):
         further commands wait. If the client disconnects meanwhile, the result is unused and harmless."""
 
     def identify(self, user: str | None) -> Principal:
-        """Return the principal of ``user`` with its present groups, for what the broker does later for that user. None:
-        a client whose name was not proved. Raises ClientError, not fatal. Kind SECURITY: the user no longer exists.
-        Kind TIMEOUT: the look-up is in progress, so call again soon. Kind RESOURCE: the look-up is not possible now.
+        """Return the principal of ``user`` with its present groups, for later actions of the broker on behalf of that
+        user. ``user`` None: a client whose name was not proved. Raises ClientError, not fatal. Kind SECURITY: the user
+        no longer exists. Kind TIMEOUT: the look-up is in progress, so call again soon. Kind RESOURCE: the look-up is
+        not possible now.
         """
 
     def holds(self, principal: Principal) -> bool:
@@ -185,13 +186,13 @@ def refused_operation(principal: Principal, operation: Operation, destination: D
     return refusal(text, kind=ErrorKind.SECURITY)
 
 
-class Decides(Protocol):
+class RightsCheck(Protocol):
     """The part of Access that decides about rights."""
 
     def may(self, principal: Principal, operation: Operation, destination: Destination) -> bool: ...
 
 
-def is_admin(access: Decides, principal: Principal) -> bool:
+def is_admin(access: RightsCheck, principal: Principal) -> bool:
     """Return whether ``principal`` has the right ``admin`` on all queues and topics: nothing is hidden from such a
     user. Without configured rights every user has it."""
     return all(access.may(principal, Operation.CREATE, everything) for everything in _EVERYTHING)
@@ -212,7 +213,7 @@ def is_for_everybody(operation: Operation, destination: Destination) -> bool:
     return operation is Operation.CREATE  # the first listener creates it
 
 
-def used(destination: Destination) -> Destination | None:
+def reported_destination(destination: Destination) -> Destination | None:
     """Return the destination whose consumers, producers or state this advisory topic reports; None for other
     destinations."""
     kind, name = destination
@@ -227,9 +228,9 @@ def used(destination: Destination) -> Destination | None:
 
 
 class PrivateAccess:
-    """Applies the rights of ``access``, except for the broker's own queues. Those are for principals with
-    ``may_everything``, and for the session that owns one (``Client.private``), which is not checked here.
-    ``of_settings``: principals beside users for which the broker acts, such as bridges."""
+    """Applies the rights of ``access``, and reserves the broker's own queues for principals with ``may_everything``.
+    The session that owns such a queue (``Client.private``) may also use it; its engine checks that. ``of_settings``:
+    principals that are not users, but for which the broker acts, such as bridges."""
 
     def __init__(self, access: Access, of_settings: Iterable[Principal] = ()) -> None:
         self._access = access
@@ -269,7 +270,7 @@ class PrivateAccess:
 def refused_private(destination: Destination) -> ClientError:
     """Make the error for a client that names one of the broker's own queues."""
     return refusal(
-        f"{destination} is the broker's own",
+        f"{destination} is reserved for the broker",
         "The broker stores its own state there. To reach MQTT clients, send to topics.",
         ErrorKind.SECURITY,
     )

@@ -1,4 +1,4 @@
-"""Facts that the broker publishes on its advisory topics, the set of listeners, and what each may hear. Pure.
+"""Facts that the broker publishes on advisory topics, the listeners of these topics, and their rights. Pure.
 
 The engine reports an event as a plain fact, and only if ``Audience.is_there``. An :class:`Advisor` knows the topic of
 the fact, and builds the message only if that topic has a listener::
@@ -21,12 +21,12 @@ from typing import Protocol
 
 from tandemmq.broker.core.access import Operation, PrivateAccess, is_admin
 from tandemmq.broker.core.client import Client
-from tandemmq.broker.core.memory import TOLD_BYTES, Kind
+from tandemmq.broker.core.memory import ANNOUNCED_BYTES, Kind
 from tandemmq.broker.core.names import ADVISORY_TOPICS, Pattern, is_wildcard, split
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 # Maximum number of temporary destinations that a client is recorded to know by name.
-TOLD_MAX = 1_000
+KNOWN_MAX = 1_000
 # The right ``network`` for one of these topics covers all temporary destinations of that kind.
 _TEMPORARY_TOPICS = {
     DestinationKind.TEMP_QUEUE: Destination(DestinationKind.TOPIC, f"{ADVISORY_TOPICS}TempQueue"),
@@ -38,8 +38,8 @@ _TEMPORARY_TOPICS = {
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFact:
-    """A client connected (``is_there``) or left. ``connection_id`` is the client's own name of it, if it has one;
-    ``user`` the logged-in user, which no message shows."""
+    """A client connected (``is_there``) or left. ``connection_id``: the client's own name for the connection, if it has
+    one. ``user``: the logged-in user, which no advisory shows."""
 
     connection_id: str
     is_there: bool
@@ -186,7 +186,7 @@ class Subject(Enum):
     MASTER = "MasterBroker"  # no client is connected yet when a broker becomes master: later subscribers get it
 
 
-# The topics of these have further words after their own.
+# The topics of these subjects continue with the destination's kind and name.
 _OF_DESTINATIONS = frozenset((Subject.PRODUCERS, Subject.CONSUMERS))
 
 
@@ -194,7 +194,7 @@ class Advisor(Protocol):
     """Makes messages of facts."""
 
     def topic(self, fact: Fact) -> Destination | None:
-        """Return the topic for ``fact``; None: there is none (see ``names.is_told_of``)."""
+        """Return the topic for ``fact``; None: there is none (see ``names.has_advisories``)."""
 
     def message(self, fact: Fact, topic: Destination) -> Message:
         """Return the message to publish on the topic: not persistent; consumers of all protocols may receive it."""
@@ -287,11 +287,11 @@ class AdvisoryRights:
         self._access = access
         self.owners: dict[Destination, Client] = {}  # of temporary ones
         # Clients and the names that they were given, in both directions.
-        self.told: dict[Client, dict[Destination, None]] = {}
+        self.known: dict[Client, dict[Destination, None]] = {}
         self.knowing: dict[Destination, set[Client]] = {}
 
     def shown(self, client: Client, fact: Fact) -> Fact | None:
-        """Return what ``client`` gets of ``fact``: the same object, one with less in it, or None."""
+        """Return the part of ``fact`` that ``client`` gets: the same object, one with less content, or None."""
         if not self.may_hear(client, fact):
             return None  # prove: advisories-of-what-may-be-read "None" -> "fact"
         return fact if self._may_see_all(client, fact) else without_details(fact)
@@ -339,16 +339,16 @@ class AdvisoryRights:
 
     def give(self, client: Client, temporary: Destination) -> None:
         """Record that ``client`` is given the name of a temporary destination."""
-        told = self.told.setdefault(client, {})
-        told[temporary] = None
+        known = self.known.setdefault(client, {})
+        known[temporary] = None
         self.knowing.setdefault(temporary, set()).add(client)
-        client.holder.add(Kind.STATE, TOLD_BYTES)
-        if len(told) > TOLD_MAX:
-            self._forget(client, next(iter(told)))
+        client.holder.add(Kind.STATE, ANNOUNCED_BYTES)
+        if len(known) > KNOWN_MAX:
+            self._forget(client, next(iter(known)))
 
     def left(self, client: Client) -> None:
-        """Forget the names that a client was given, when it is gone."""
-        for temporary in list(self.told.get(client, ())):
+        """Forget the names that ``client``, which left, was given."""
+        for temporary in list(self.known.get(client, ())):
             self._forget(client, temporary)
 
     def ended(self, destination: Destination) -> None:
@@ -359,12 +359,12 @@ class AdvisoryRights:
 
     def _forget(self, client: Client, temporary: Destination) -> None:
         """Forget that ``client`` was given that name."""
-        told, knowing = self.told[client], self.knowing[temporary]
-        client.holder.add(Kind.STATE, -TOLD_BYTES)
-        del told[temporary]
+        known, knowing = self.known[client], self.knowing[temporary]
+        client.holder.add(Kind.STATE, -ANNOUNCED_BYTES)
+        del known[temporary]
         knowing.discard(client)
-        if not told:
-            del self.told[client]
+        if not known:
+            del self.known[client]
         if not knowing:
             del self.knowing[temporary]
 

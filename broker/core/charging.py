@@ -1,7 +1,7 @@
 """Charge the event loop's time to the client that causes it (``Holder.busy``).
 
-The time of a selector is charged to the client that owns the selector, not to the client whose message it examines: the
-sender pays its own time less what was charged separately (``CLOCK.apart``).
+The time of a selector is charged to the client that owns the selector, not to the client whose message the selector
+tests. The sender is charged its own time minus the time that was charged separately (``CLOCK.apart``).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tandemmq.store.records.message import Message
 
 T = TypeVar("T")
 
-#: Of each PERIOD_SECONDS, the time that all publishers together wait for expensive selectors of subscribers, and for
-#: one selector more.
-ASKED_SECONDS = STEP_SECONDS / 2
+#: Time in each PERIOD_SECONDS that all publishers together wait for expensive selectors of subscribers. The last
+#: selector may exceed it.
+WAIT_SECONDS = STEP_SECONDS / 2
 PERIOD_SECONDS = 0.005
 
 
@@ -36,8 +36,8 @@ def charged(work: Work[T], holder: Holder) -> Work[T]:
 
 
 def takes(selector: Selector, message: Message, holder: Holder | None) -> bool:
-    """Return whether an expensive selector takes ``message``. The time is charged only to ``holder``, which owns the
-    selector. None: its client is away."""
+    """Return whether an expensive selector takes ``message``. The time is charged only to ``holder``, the owner of the
+    selector. None: the owner is not connected."""
     began = CLOCK.now()
     found = selector.matches(message)
     took = CLOCK.now() - began
@@ -47,7 +47,7 @@ def takes(selector: Selector, message: Message, holder: Holder | None) -> bool:
     return found
 
 
-class Asking:
+class SelectorBudget:
     """Budget for the expensive selectors that publishers must wait for."""
 
     __slots__ = ("_began", "_spent")
@@ -61,7 +61,7 @@ class Asking:
         if not 0.0 <= now - self._began < PERIOD_SECONDS:
             self._began = now
             self._spent = 0.0
-        elif self._spent >= ASKED_SECONDS:
+        elif self._spent >= WAIT_SECONDS:
             return None
         apart = CLOCK.apart
         found = takes(selector, message, holder)
@@ -69,4 +69,4 @@ class Asking:
         return found
 
 
-ASKING = Asking()
+SELECTOR_BUDGET = SelectorBudget()

@@ -89,7 +89,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
 
 
 class Connection(Outlet, Protocol):
-    """Part of a connection that the engine uses. ``client`` is the engine's own slot in it."""
+    """Part of a connection that the engine uses. ``client`` is set by the engine."""
 
     client: Any
 
@@ -119,9 +119,9 @@ class Connection(Outlet, Protocol):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Client:
-    """State of one connection in the engine. ``state`` is its state of life. It determines ``is_ready`` (commands are
-    carried out at once), ``is_open`` (commands count) and ``is_there`` (the client can be sent something): plain
-    values, because they are read for each message. Only ``move`` writes them."""
+    """State of one connection in the engine. ``state``, its state in the life cycle, determines ``is_ready`` (commands
+    are carried out at once), ``is_open`` (commands count) and ``is_there`` (the client can be sent something). These
+    are plain values, because they are read for each message. Only ``move`` writes them."""
 
     connection: Connection
     holder: Holder = field(init=False)
@@ -145,10 +145,10 @@ class Client:
     # The commands that wait: for an answer, for the end of work, or, after a disconnect, for the end of the client.
     waiting: list[Command] = field(default_factory=list, init=False)
     is_held: bool = field(default=False, init=False)  # reading from its connection is stopped
-    _unread: int = field(default=0, init=False)  # callers that stopped it
-    is_lost: bool = field(default=False, init=False)  # it left without a disconnect, and the broker did not disconnect
-    # Destinations that it may send to, and of those the targets that take every message: looked up once, used for each
-    # message.
+    _unread: int = field(default=0, init=False)  # number of callers that stopped it
+    is_lost: bool = field(default=False, init=False)  # its connection ended without a Disconnect, and not by the broker
+    # Destinations that it may send to; and the targets of those that take every message. They are looked up once, and
+    # used for each message.
     may_send: set[Destination] = field(default_factory=set, init=False)
     targets: dict[Destination, Target] = field(default_factory=dict, init=False)
     producers: dict[str, Destination | None] = field(default_factory=dict, init=False)
@@ -158,7 +158,7 @@ class Client:
     is_open: bool = field(default=True, init=False)
     is_there: bool = field(default=True, init=False)
     subscriptions: dict[str, Subscription] = field(default_factory=dict, init=False)
-    # Maximum number of messages that its next subscription to queues gets before the others follow.
+    # Maximum number of messages that its next subscription to queues receives at once; the others follow later.
     first_deliveries: int = field(default=UNBOUNDED, init=False)
     transactions: dict[str, Transaction] = field(default_factory=dict, init=False)
     transactions_begun: int = field(default=0, init=False)
@@ -171,7 +171,7 @@ class Client:
         """Apply ``event`` and return the state that follows. Only the client's owner calls it
         (broker.engine.clients)."""
         state = TRANSITIONS.get((self.state, event))
-        assert state is not None, f"{event.value}; of this client {self.state.value}"
+        assert state is not None, f"{event.value}; the state of this client: {self.state.value}"
         self.state = state
         self.is_ready = state is State.READY
         self.is_open = state in _OPEN

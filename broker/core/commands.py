@@ -36,7 +36,7 @@ class Command:
     __slots__ = ()
 
 
-def _nothing(destination: Destination) -> bool:
+def _may_read_nothing(destination: Destination) -> bool:
     return False
 
 
@@ -66,15 +66,15 @@ class Connect(Command):
     is_logged_in: bool = False
     has_state: bool = field(default=False, init=False)
     principal: Principal = field(default=_UNKNOWN, init=False)
-    may_read: Callable[[Destination], bool] = field(default=_nothing, init=False)
+    may_read: Callable[[Destination], bool] = field(default=_may_read_nothing, init=False)
     durable_names: tuple[str, ...] = field(default=(), init=False)
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class LogIn(Command):
     """Check the credentials of a client that names its client id later, in a Connect with ``is_logged_in`` (AMQP).
-    ``is_external``: the client wants to be the user of its certificate (SASL EXTERNAL); otherwise that counts for
-    nothing."""
+    ``is_external``: the client wants to be the user of its certificate (SASL EXTERNAL). Without it the certificate is
+    ignored."""
 
     login: str | None
     passcode: str | None
@@ -85,8 +85,8 @@ class LogIn(Command):
 @dataclass(slots=True, eq=False, repr=False)
 class ShareClientId(Command):
     """Give a connection that has no client id this one, beside other connections of its user (AMQP: connections of one
-    container). Their durable subscriptions are the same: one that begins takes the place of its consumer on another of
-    these connections, which is notified (ErrorKind.TAKEN_OVER)."""
+    container). These connections have the same durable subscriptions: a consumer that begins on one connection replaces
+    the consumer on another, which is notified (ErrorKind.TAKEN_OVER)."""
 
     client_id: str
     receipt: Receipt | None = None
@@ -127,10 +127,10 @@ class Subscribe(Command):
     ``share`` names a group, without a slash: of all subscriptions that name the same group and the same
     ``destination``, one topic or pattern, each message goes to one, as from a queue. With ``durable_name`` the
     connection's client id keeps the membership while it is away, until it unsubscribes with that name. The group ends
-    when no subscription is in it and no client id keeps a membership.
-    ``has_terms``: the group, which may have any name, has one destination and one selector (JMS). A subscription with
-    others is refused while the group is used; otherwise it begins the group anew. ``is_global``: no client id keeps
-    the membership, and every client may use it by ``durable_name``.
+    when no subscription is in it and no client id keeps a membership. ``has_terms``: all subscriptions of the group
+    have the same destination and selector (JMS); the group may have any name. While the group is used, a subscription
+    with other terms is refused; otherwise it begins the group anew. ``is_global``: no client id keeps the membership,
+    and every client may use it by ``durable_name``.
 
     Filled in before the receipt: ``held``, the messages that a durable subscription held when it began, by topic name;
     ``selector_bytes``, the memory of the compiled selector.
@@ -227,8 +227,8 @@ class Ack(Command):
 @dataclass(slots=True, eq=False, repr=False)
 class AckOfNothing(Command):
     """Acknowledge a delivery that this connection did not receive, or no longer has: the command is confirmed and
-    changes nothing. ``error`` describes what is missing; a ``transaction`` can then only be rolled back, as another
-    consumer may take that message."""
+    changes nothing. ``error`` describes the missing delivery; a ``transaction`` can then only be rolled back, as
+    another consumer may take that message."""
 
     error: ClientError
     transaction: str | None = None
@@ -276,7 +276,8 @@ class GiveUp(Command):
 class GiveBack(Command):
     """Give the deliveries from ``first`` to ``tag`` back to their queues, for any consumer. ``is_failed``: the client
     refused them, so they count as redelivered, and the redelivery policy may make dead letters of them. A plain
-    subscription of a topic has no queue: it gets its deliveries again itself, and those beyond the policy end."""
+    subscription of a topic has no queue: the same subscription gets its deliveries again, unless the policy ends
+    them."""
 
     id: str
     first: int
@@ -288,8 +289,8 @@ class GiveBack(Command):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Redelivered(Command):
-    """Count one more delivery of those from ``first`` to ``tag`` to the client's application, which still holds them
-    (OpenWire REDELIVERED)."""
+    """Count one more delivery to the client's application of each delivery from ``first`` to ``tag``; the client still
+    holds them (OpenWire REDELIVERED)."""
 
     id: str
     first: int
@@ -301,7 +302,7 @@ class Redelivered(Command):
 class Move(Command):
     """Store ``message`` at its destination and remove the delivery ``tag``, atomically.
 
-    Filled in before the receipt: ``added``, what the store received for it.
+    Filled in before the receipt: ``added``, the operations that the store received for it.
     """
 
     id: str
@@ -333,8 +334,8 @@ class Pull(Command):
 @dataclass(slots=True, eq=False, repr=False)
 class Grant(Command):
     """Set the tag up to which a subscription with prefetch 0 receives messages; acknowledgements do not change it
-    (AMQP). ``is_drain``: the session gets ``nothing`` if fewer messages are there now, and the rest of the grant ends;
-    it gets no ``nothing`` if it receives all of them."""
+    (AMQP). ``is_drain``: if fewer messages are there now, the rest of the grant ends and the session gets ``nothing``;
+    otherwise it does not get ``nothing``."""
 
     id: str
     limit: int
@@ -462,8 +463,8 @@ class Disconnect(Command):
 class ProtocolFailure(Command):
     """Report that the session cannot carry out a request of its peer (``error``), and close if the error is fatal.
 
-    After a fatal error no command counts. An error that is not fatal refuses a single frame (an unsupported one, for
-    example). ``transaction``: that frame was a part of it, so it can only be rolled back.
+    Commands after a fatal error are ignored. An error that is not fatal refuses a single frame (an unsupported one, for
+    example). ``transaction``: the transaction of that frame, which can then only be rolled back.
     """
 
     error: ClientError
@@ -504,7 +505,7 @@ class Undeliverable(Exception):
 class ClientError(Exception):
     """An error of the peer, with the reply to send.
 
-    ``message`` is one line for a header, ``detail`` the advice what to do. ``is_fatal`` closes the connection.
+    ``message`` is one line for a header; ``detail`` advises the user. ``is_fatal`` closes the connection.
     ``refused_id`` is the id of a Subscribe that was refused.
     """
 

@@ -1,8 +1,9 @@
 """Contain an error: it ends only the client that is served when it occurs.
 
-The broker calls a session while it serves other clients: a receipt with those of the same write, a message while its
-sender is served, room that another client made. An error in the session ends its connection, as if its client had left
-at this moment. The client that is served, and all other receivers, notice nothing.
+The broker often calls a session while it serves another client: it sends all receipts of one write, delivers a message
+while it serves the sender, or resumes a client because another one released memory. An error in the session ends its
+connection, as if its client had left at this moment. The client that is served, and all other receivers, notice
+nothing.
 """
 
 from __future__ import annotations

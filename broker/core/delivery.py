@@ -108,7 +108,7 @@ class Outlet(Protocol):
     def close(self, after_flush: bool = True) -> None: ...
 
 
-# Highest number of redeliveries: the largest int of Java. A client may send a message that has it already.
+# Highest number of redeliveries: the largest int of Java. A client may send a message that already has this number.
 REDELIVERIES_MAX: Final = (1 << 31) - 1
 
 
@@ -188,7 +188,7 @@ class QueueBase:
         """
 
     @abstractmethod
-    def untold(self, entry: Entry) -> None:
+    def undeliver(self, entry: Entry) -> None:
         """Take back a delivery to an AUTO subscription, settled but never made: the message waits again."""
 
     @abstractmethod
@@ -199,8 +199,8 @@ class QueueBase:
     @abstractmethod
     def close(self, subscription: Subscription, came_back: deque[Entry] | None = None) -> Work[None]:
         """End ``subscription``; its unacknowledged deliveries go back to their places, all at once. ``came_back``: used
-        by a caller that closes the subscription in many queues. It has already taken these deliveries out of
-        ``unacked``, called ``comes_back`` for each, and put them in order. The queue may change them.
+        by a caller that closes the subscription in many queues. The caller has already taken these deliveries out of
+        ``unacked``, called ``comes_back`` for each, and put them in order. The queue may change the deque.
 
         Deliveries acknowledged in an open transaction stay with that transaction. The steps of the returned work free
         the memory of its groups.
@@ -302,7 +302,7 @@ class Subscription:
         self.unacked.clear()
 
     def end(self) -> None:
-        """End the deliveries, in every queue that it still takes part in."""
+        """End the deliveries in every queue that the subscription still takes part in."""
         self.is_open = False
         self.credit = 0
 

@@ -74,20 +74,20 @@ def _take_part(queue: Queue, watch: Watch, payer: Memory | None = None) -> None:
 class Destinations:
     """Queues and topics begin when they are first named. ``new_queue`` returns a queue's id in the store.
 
-    That also holds for queues that the store already has: clients wait while a master takes over, and there may be ten
-    thousand queues (``asleep``). ``by_name`` and ``by_owner`` hold the named ones; they are read directly on hot paths,
-    and only this class changes them.
+    Queues that the store already has (``asleep``) also begin then: clients wait during a take-over, and there may be
+    ten thousand queues. ``by_name`` and ``by_owner`` hold the named ones; they are read directly on hot paths, and only
+    this class changes them.
 
     If a method takes a ``user``, a destination that begins counts for that user until it ends; None: for no user,
-    because names prove nothing. No user may have more destinations than are left for all. ``existing`` and ``queue``
-    begin nothing.
+    because names prove nothing. No user may have more destinations than are still available to all users. ``existing``
+    and ``queue`` begin nothing.
 
     ``shares`` count the messages of destinations with a ``memory_limit``. ``on_topic`` is the work, in steps, that
     follows when a topic begins, before its first message; ``on_new`` is called with each new destination; neither is
     called for advisory topics. ``on_pause_ended`` is called with a queue that was deleted while its consumers or
     producers were paused. A subscription with wildcards (``watch``) takes part in the destinations that match now and
     in later ones. Very many subscriptions join a queue in steps, and ``on_joined`` is called after each step.
-    ``pending`` is where the store keeps delayed messages, if it does.
+    ``pending``: the queue in which the store keeps delayed messages, if there is one.
     """
 
     _settings: EngineSettings
@@ -112,7 +112,8 @@ class Destinations:
     _makers: dict[Destination, str] = field(default_factory=dict, init=False)
     _made_by: Counter[str] = field(default_factory=Counter, init=False)
     _asleep: dict[Destination, Owner] = field(default_factory=dict, init=False)
-    # Kinds for which a pattern was looked up: a take-over of many queues does not wait for it.
+    # Names by kind. A kind is added when a pattern of this kind is looked up, so a take-over of many queues does not
+    # wait for that.
     _names: dict[DestinationKind, NameTrie[Destination]] = field(default_factory=dict, init=False)
     _named: set[DestinationKind] = field(default_factory=set, init=False)  # kinds whose names are all in ``_names``
     # Patterns of the subscriptions with wildcards, in the order in which they came; and the patterns of each.
@@ -274,7 +275,7 @@ class Destinations:
         return found
 
     def queue(self, destination: Destination) -> Queue:
-        """Return the queue of that name, which is there."""
+        """Return the queue of that name, which must exist."""
         found = self.existing(destination)
         assert isinstance(found, Queue), "a queue without a user must exist"
         return found
@@ -373,7 +374,7 @@ class Destinations:
     def is_listened_to(self, topic: Destination, prefix: str) -> bool:
         """Return whether a client subscribes to ``topic``, by its name or by a pattern that begins with ``prefix``."""
         _, listeners = self.listeners_of(topic)
-        if any(pattern.name.startswith(prefix) for each in listeners for pattern in self._asked_by(each, topic)):
+        if any(pattern.name.startswith(prefix) for each in listeners for pattern in self._patterns_or(each, topic)):
             return True
         found = self.by_name.get(topic)
         if isinstance(found, Topic) and any(part.consumers for part in found.durables.values()):
@@ -383,7 +384,7 @@ class Destinations:
             for each in self._of_patterns
         )
 
-    def _asked_by(self, subscription: Subscription, topic: Destination) -> list[Destination]:
+    def _patterns_or(self, subscription: Subscription, topic: Destination) -> list[Destination]:
         """Return the patterns of ``subscription``, or ``topic`` if it has none."""
         return self.patterns_of(subscription) or [topic]
 
@@ -409,7 +410,7 @@ class Destinations:
             else:
                 self._add_queue(destination, 0)
 
-    def remove_unasked(self, topic: Destination) -> None:
+    def remove_unnamed(self, topic: Destination) -> None:
         """Remove the topic that no client names any more, unless a durable subscription uses it."""
         found = self.by_name.get(topic)
         if isinstance(found, Topic) and not found.durables:
@@ -470,7 +471,7 @@ class Destinations:
     def _check_is_not_ours(self, destination: Destination) -> None:
         if destination == PENDING:
             raise refusal(
-                f"{destination} is the broker's own",
+                f"{destination} is reserved for the broker",
                 "Scheduled messages wait there until they are due.",
                 ErrorKind.DESTINATION,
             )
@@ -491,8 +492,8 @@ class Destinations:
             )
         if user is not None and self._made_by[user] >= left:
             raise refusal(
-                f"User {user} made {self._made_by[user]} destinations, and {left} are left for all",
-                f"Of all {limit} (destinations_max), no user can have more than are left: remove some.",
+                f"User {user} made {self._made_by[user]} destinations, and only {left} are available",
+                f"No user can have more than are still available of {limit} (destinations_max): remove some.",
                 ErrorKind.RESOURCE,
             )
         memory = self.memory
@@ -504,7 +505,7 @@ class Destinations:
             )
         entry = self._policies.entry(destination)
         most = None if entry is None else entry.policy.max_destinations
-        # Counted again for each destination: it begins once, and few have such a limit.
+        # The count is not stored: a destination begins only once, and few destinations have such a limit.
         if (
             entry is not None
             and most is not None
@@ -531,8 +532,8 @@ class Destinations:
         may_read: Callable[[Destination], bool] = lambda destination: True,
     ) -> Work[None]:
         """Let ``subscription`` take part in all matching destinations, now and later, until ``unwatch``, except those
-        that ``may_read`` excludes. Topics apply that by themselves when they are next used; existing queues take some
-        steps. ClientError when its client would hold more than it may: call ``unwatch`` then."""
+        that ``may_read`` excludes. Topics add the subscription when they are next used; existing queues are joined in
+        steps. ClientError when the client would hold more than it may: call ``unwatch`` then."""
         watch = Watch(subscription, may_read)
         matching = Pattern(pattern.name)
         holder = subscription.outlet.holder
@@ -682,7 +683,7 @@ class Destinations:
         return list(self._of_patterns)
 
     def is_there(self, topic: Topic, durable: DurableSubscriber) -> bool:
-        """Return whether neither of them is deleted."""
+        """Return whether both still exist."""
         key = subscription_key(durable.client_id, durable.name)
         return self.by_name.get(topic.destination) is topic and self.durables.get(key) is durable
 

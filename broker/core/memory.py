@@ -1,11 +1,11 @@
 """Memory budget of one broker for its clients: messages that wait, delivered messages that are not acknowledged,
 transactions, frames on their way in and out, and connections, subscriptions and destinations.
 
-No holder may have more than is left (``Memory.free``). So a large holder leaves the same amount to the others: of
-n holders that take all they can get, each has one part in n + 1, and the last part stays for later clients (the dynamic
+No holder may have more than is left (``Memory.free``). So a large holder leaves the same amount to the others: of n
+holders that take all they can get, each has one part in n + 1, and the last part stays for later clients (the dynamic
 threshold of Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998). So the
 largest holders are held back first: a connection receives nothing more until it acknowledges, a message that is not
-stored waits with its sender when its destination holds so much, and incomplete frames are read one by one.
+stored waits at its sender when its destination holds so much, and incomplete frames are read one by one.
 
 Stored messages need not wait in memory: their windows grow while less than WINDOWS_PERCENT of the budget is used.
 """
@@ -26,7 +26,7 @@ HELD_BYTES_MIN = 64 * 1024
 # cost of one more queue or subscription that holds the same message.
 ENTRY_OVERHEAD_BYTES: Final = 520
 SHARED_ENTRY_BYTES: Final = 200
-# The latter for a message that waits for a plain subscription of a topic: all of them share one entry.
+# The cost of one more plain subscription of a topic for which the message waits: all of them share one entry.
 PENDING_BYTES: Final = 8
 # One part in this many is reserved for connections, subscriptions and destinations.
 STATE_PARTS: Final = 4
@@ -64,7 +64,7 @@ TRANSACTION_BYTES = 700
 # Each character of a name that is stored once more.
 TEXT_BYTES = 1
 # A temporary destination of another client that is announced to a client.
-TOLD_BYTES: Final = 300
+ANNOUNCED_BYTES: Final = 300
 # The owner of a message group.
 GROUP_BYTES = 230
 # Each character of the id of a subscription or producer; each word, text and sign of a selector.
@@ -129,8 +129,8 @@ class Memory:
 
     @property
     def has_room_for_state(self) -> bool:
-        """True if connections, subscriptions and destinations have no more than they leave to all other uses. Messages
-        to send do not count: they may wait for a destination that begins."""
+        """True if connections, subscriptions and destinations use at most as much memory as is free. Messages that wait
+        to be sent count as free: they may wait for a destination that begins."""
         return self.by_kind[Kind.STATE] <= self.free_for_destinations
 
     @property
@@ -215,8 +215,8 @@ class Holder:
 
     ``bytes``: unacknowledged deliveries, messages that wait for it on topics, and output that it does not read.
     ``busy``: seconds of the event loop that it caused. ``by_kind``: its memory beside messages; a part of its output
-    may be shared with others. ``is_held_back``: nothing is delivered to it now; never if it is ``is_bounded`` by
-    itself.
+    may be shared with others. ``is_held_back``: nothing is delivered to it now; always False with ``is_bounded`` (it
+    has a bound of its own).
 
     ``on_space`` is called when it may continue.
     """

@@ -34,7 +34,7 @@ MQTT_SHARES = Destination(DestinationKind.TOPIC, f"{MQTT_PRIVATE}Shares")
 PATTERNS = Destination(DestinationKind.TOPIC, f"{OURS}Durable.Patterns")
 # Durable subscriptions with these prefixes collect for MQTT clients, with their QoS; ActiveMQ uses the same names.
 MQTT_GATHERING = ("AT_LEAST_ONCE:", "EXACTLY_ONCE:")
-# Limit of the length in JSON, as the store has it: a control character has six bytes.
+# Maximum length of a name in bytes, in the JSON of the store: a control character takes six bytes.
 NAME_BYTES_MAX = 512
 _KEPT_BYTES_OF_ONE_MAX = 6
 
@@ -67,7 +67,7 @@ def split(destination: Destination) -> tuple[Destination, ...]:
         return (destination,) if plain == name else (Destination(kind, plain),)
     texts = [text for part in plain.split(",") if (text := part.strip(_BLANKS))]
     if len(texts) > PARTS_MAX:
-        raise _invalid(f"Invalid destination: {len(texts)} destinations in one name, and {PARTS_MAX} is the most")
+        raise _invalid(f"Invalid destination: {len(texts)} destinations in one name; the maximum is {PARTS_MAX}")
     if not texts:
         raise _nameless(name)
     return tuple(dict.fromkeys(_part(text, kind, name) for text in texts))
@@ -94,9 +94,9 @@ def check_length(what: str, name: str, kind: ErrorKind = ErrorKind.DESTINATION) 
     try:
         kept = len(json.dumps(name, ensure_ascii=False).encode()) - len('""')
     except UnicodeEncodeError:
-        raise _invalid(f"{what} is no text: {name[:40]!r}", kind) from None
+        raise _invalid(f"{what} is not valid Unicode: {name[:40]!r}", kind) from None
     if kept > NAME_BYTES_MAX:
-        text = f"{what} is too long: {name[:40]!r}... has {kept} bytes, and {NAME_BYTES_MAX} are the most"
+        text = f"{what} is too long: {name[:40]!r}... has {kept} bytes; the maximum is {NAME_BYTES_MAX}"
         raise _invalid(text, kind)
 
 
@@ -129,7 +129,7 @@ def is_session_state(destination: Destination) -> bool:
     return is_one and is_private(destination) and destination.name.startswith((MQTT_SESSION, MQTT_BRIDGE))
 
 
-def is_told_of(destination: Destination) -> bool:
+def has_advisories(destination: Destination) -> bool:
     """Return whether there are advisories about the destination."""
     return not is_advisory(destination) and not is_private(destination)
 

@@ -21,7 +21,7 @@ def whole_number(text: str) -> int:
     """Parse ASCII digits, with or without a sign; blanks around them are ignored. Raises ValueError. (``int`` also
     accepts digits of other scripts, and underscores.)"""
     if _WHOLE.fullmatch(text) is None:
-        raise ValueError(f"{text[:40]!r} is no whole number")
+        raise ValueError(f"{text[:40]!r} is not a whole number")
     return int(text)
 
 

@@ -43,9 +43,9 @@ class Transaction:
     acknowledged: list[Delivery] = field(default_factory=list, init=False)
     rollback_reason: str | None = field(default=None, init=False)
     # During its end: the copies of ``messages``, and the removals of ``acknowledged``.
-    made: Copies | None = field(default=None, init=False)
+    copies: Copies | None = field(default=None, init=False)
     removals: list[tuple[QueueBase, RemoveMessage]] | None = field(default=None, init=False)
-    _bytes: int = field(default=0, init=False)  # held
+    _bytes: int = field(default=0, init=False)  # held in memory
     _bytes_to_store: int = field(default=0, init=False)  # at COMMIT: a message to several destinations is several
     _operations: int = field(default=0, init=False)
     _usage: Usage | None = field(default=None, init=False)
@@ -78,7 +78,7 @@ class Transaction:
         if self._bytes_to_store + weight * copies > settings.transaction_bytes_max:
             self._refuse(f"transaction_bytes_max ({settings.transaction_bytes_max} bytes)")
         if holder.by_kind[_TRANSACTIONS] + weight > holder.memory.held_max:
-            self._refuse(f"what is free of memory_limit ({holder.memory.limit} bytes, of the broker)")
+            self._refuse(f"the free part of memory_limit ({holder.memory.limit} bytes, of the broker)")
         self._count(copies)
         self._bytes += weight
         self._bytes_to_store += weight * copies
@@ -124,8 +124,9 @@ class Transaction:
         self.release()
 
     def undo(self, ending: Collection[Subscription] = ()) -> None:
-        """Undo the acknowledgements at ABORT. The deliveries wait for one again; those of a subscription that was
-        closed meanwhile go back to their queue. ``ending``: subscriptions that close next, and give them back then."""
+        """Undo the acknowledgements at ABORT. The deliveries wait for an acknowledgement again; those of a subscription
+        that was closed meanwhile go back to their queue. ``ending``: subscriptions that close next; each gives its
+        deliveries back then."""
         self.give_back()
         by_subscription: dict[Subscription, list[tuple[int, Entry]]] = {}
         for subscription, tag, entry in self.acknowledged:

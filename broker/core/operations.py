@@ -1,4 +1,4 @@
-"""Operations of the store for messages: keep one, remove one; and the copies of one message for very many. Pure."""
+"""Operations of the store for messages: store one, remove one, and copy one for very many destinations. Pure."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Copies:
         if holder.by_kind[Kind.TRANSACTIONS] > holder.memory.held_max:
             raise refusal(
                 f"The copies of message {first.message_id} take more than {self._held} bytes",
-                f"A client may hold at most what is free of memory_limit ({holder.memory.limit} bytes, of the broker).",
+                f"A client may hold at most the free part of memory_limit, {holder.memory.limit} bytes for the broker.",
                 ErrorKind.RESOURCE,
             )
 

@@ -93,8 +93,8 @@ class DeadLetterStrategy:
             return Destination(kind, f"{self.queue_prefix}{destination.name}{self.queue_suffix}")
         name = f"{self.topic_prefix}{destination.name}{self.topic_suffix}"
         if self.destination_per_durable_subscriber and subscription_key is not None:
-            its = f"{self.topic_prefix}{destination.name}.{subscription_key}{self.topic_suffix}"
-            name = its if len(its) <= DURABLE_NAME_MAX else name
+            own_name = f"{self.topic_prefix}{destination.name}.{subscription_key}{self.topic_suffix}"
+            name = own_name if len(own_name) <= DURABLE_NAME_MAX else name
         return Destination(_QUEUE_OR_TOPIC[self.use_queue_for_topic_messages], name)
 
     def wants(self, *, is_persistent: bool, is_expired: bool) -> bool:
@@ -230,8 +230,10 @@ class DestinationPolicy:
     send_advisory_if_no_consumers: bool = False
     include_body_for_advisory: bool = False
 
-    def prefetch(self, asked: int | None, *, is_topic: bool, is_durable: bool = False, is_browser: bool = False) -> int:
-        """Return the prefetch of a consumer that requested ``asked`` (None: no request).
+    def prefetch(
+        self, requested: int | None, *, is_topic: bool, is_durable: bool = False, is_browser: bool = False
+    ) -> int:
+        """Return the prefetch of a consumer. ``requested``: the prefetch that its client requested; None: no request.
 
         A client's prefetch applies, except the default that Java clients send without a setting
         (PolicyEntry.configurePrefetch).
@@ -244,7 +246,7 @@ class DestinationPolicy:
             ours, unsaid = self.topic_prefetch, CLIENT_TOPIC_PREFETCH
         else:
             ours, unsaid = self.queue_prefetch, CLIENT_QUEUE_PREFETCH
-        return ours if asked is None or asked == unsaid else asked
+        return ours if requested is None or requested == unsaid else requested
 
     def pending_limit(self, prefetch: int) -> int | None:
         """Return the number of messages that may wait for a topic's consumer of that prefetch; None: the broker's bound
@@ -303,7 +305,7 @@ class Policies:
     def prefetch(
         self,
         destination: Destination,
-        asked: int | None,
+        requested: int | None,
         *,
         is_topic: bool,
         is_durable: bool = False,
@@ -313,7 +315,7 @@ class Policies:
         entry = self.entry(destination)
         key = None if entry is None else (entry.kind, entry.pattern)
         policy = self._prefetches.get(key, self.default if entry is None else entry.policy)
-        return policy.prefetch(asked, is_topic=is_topic, is_durable=is_durable, is_browser=is_browser)
+        return policy.prefetch(requested, is_topic=is_topic, is_durable=is_durable, is_browser=is_browser)
 
     def any(self, question: Callable[[DestinationPolicy], object]) -> bool:
         """Return whether ``question`` is true of any policy."""

@@ -39,8 +39,8 @@ def pieces(items: Iterable[T]) -> Generator[list[T], None, None]:
 
 class StepClock:
     """Clock of the steps: ``now`` in seconds. It stands still until the process sets a clock (broker/run.py), so the
-    steps of a simulator depend on its seed alone. ``apart``: total seconds that were charged to another client than the
-    one whose step it was (broker.core.charging)."""
+    steps of a simulator depend on its seed alone. ``apart``: total seconds of steps that were charged to a client other
+    than the step's own (broker.core.charging)."""
 
     __slots__ = ("apart", "now")
 
@@ -135,12 +135,12 @@ class Rounds(Generic[K]):
     def __init__(self, start: Callable[[Work[None]], object], make: Callable[[K], Work[None]]) -> None:
         self._start = start
         self._make = make
-        self._asked: dict[K, bool] = {}  # keys in progress: True if one more round follows
+        self._in_progress: dict[K, bool] = {}  # keys in progress: True if one more round follows
 
     def ask(self, key: K) -> None:
         """Request a round for ``key`` that begins now or later."""
-        if key in self._asked:
-            self._asked[key] = True
+        if key in self._in_progress:
+            self._in_progress[key] = True
             return
         work = self._rounds(key)
         if not is_done(work):
@@ -148,18 +148,18 @@ class Rounds(Generic[K]):
 
     def ask_soon(self, key: K) -> None:
         """Request a round as ``ask`` does, but never at once: repeated requests until then share one round."""
-        if key not in self._asked:
+        if key not in self._in_progress:
             self._start(self._rounds(key))
-        self._asked[key] = True
+        self._in_progress[key] = True
 
     def _rounds(self, key: K) -> Work[None]:
-        self._asked[key] = True
+        self._in_progress[key] = True
         try:
-            while self._asked[key]:
-                self._asked[key] = False
+            while self._in_progress[key]:
+                self._in_progress[key] = False
                 yield from self._make(key)
         finally:
-            del self._asked[key]
+            del self._in_progress[key]
 
 
 def at_once(work: Work[T]) -> T:

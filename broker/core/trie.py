@@ -1,4 +1,4 @@
-"""Search tree of names and patterns by their words: a search visits only what can match. Pure.
+"""Search tree of names and patterns by their words: a search visits only nodes that can match. Pure.
 
 The cost of a search grows with its result and with the number of words, not with the other content.
 """

@@ -230,8 +230,8 @@ class _Feed:
 
     def feeds(self, topic: str, queue: Destination) -> bool:
         """Return whether the topic is one of the rule's and feeds the queue."""
-        its = self.fed_by(queue)
-        return its is not None and self._topics.matches(topic) and Pattern(its).matches(topic)
+        topics = self.fed_by(queue)
+        return topics is not None and self._topics.matches(topic) and Pattern(topics).matches(topic)
 
     def know(self, destination: Destination) -> None:
         topic = self.fed_by(destination)

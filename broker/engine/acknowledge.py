@@ -28,7 +28,8 @@ from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.transactions import Transactions
 from tandemmq.store.records.acknowledgements import AckType
 
-# A pull that must not wait is answered when the page that is read for it arrives: seconds between checks, and checks.
+# A Pull that must not wait is answered when the page that is read for it arrives. Seconds between two checks, and
+# maximum number of checks.
 PULL_POLL_SECONDS = 0.005
 PULL_POLLS_MAX = 400
 # Maximum number of refused messages that are delayed for redelivery; any beyond that are redelivered immediately.
@@ -248,12 +249,12 @@ class Acknowledger(Part):
         if delay and self._delayed < DELAYED_MAX:
             # It stays unacknowledged without a consumer, so it is counted, and neither delivered nor released.
             self._delayed += 1
-            self._call_later(delay / 1000, lambda: self._come_again(queue, entry))
+            self._call_later(delay / 1000, lambda: self._return_delayed(queue, entry))
             return False
         queue.give_back(entry)
         return True
 
-    def _come_again(self, queue: QueueBase, entry: Entry) -> None:
+    def _return_delayed(self, queue: QueueBase, entry: Entry) -> None:
         """Return a refused message to its queue after its delay."""
         self._delayed -= 1
         queue.give_back(entry)
@@ -276,14 +277,14 @@ class Acknowledger(Part):
                 continue
             queue.settle(entry)
             if not command.is_expired:
-                is_told = self._dead_letters.send_to_dlq(queue, entry, command.cause, waiting)
+                is_awaited = self._dead_letters.send_to_dlq(queue, entry, command.cause, waiting)
             elif 0 < entry.message.expiration <= now:
-                is_told = self._dead_letters.expire(queue, entry, waiting)
+                is_awaited = self._dead_letters.expire(queue, entry, waiting)
             else:
-                is_told = bool(entry.order_key)
-                if is_told:
+                is_awaited = bool(entry.order_key)
+                if is_awaited:
                     self._append(removal(queue, entry, context=waiting, kind=AckType.EXPIRED))
-            if is_told:
+            if is_awaited:
                 waiting = None
         if waiting is not None:
             client.send_receipt(command.receipt)
@@ -377,5 +378,5 @@ def _take(subscription: Subscription, command: Ack) -> list[tuple[int, Entry]]:
 def unexpected(name: str, command: Ack | Nack) -> ClientError:
     return refusal(
         f"Unexpected {name} received for delivery {command.tag} of subscription {command.id!r}",
-        "It must name a MESSAGE of an open subscription that was not acknowledged yet.",
+        "It must name a MESSAGE that an open subscription received and that is not acknowledged yet.",
     )

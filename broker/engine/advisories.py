@@ -178,15 +178,15 @@ class Advising(Part):
     def began(self, destination: Destination) -> None:
         """Publish that a destination was created."""
         if self._audience.is_there and not is_advisory(destination):
-            self._tell_of(destination, is_there=True)
+            self._publish_change(destination, is_there=True)
 
     def ended(self, destination: Destination) -> None:
         """Publish that a destination was deleted, or did not begin."""
         if self._audience.is_there and not is_advisory(destination):
-            self._tell_of(destination, is_there=False)
+            self._publish_change(destination, is_there=False)
         self._rights.ended(destination)
 
-    def _tell_of(self, destination: Destination, *, is_there: bool) -> None:
+    def _publish_change(self, destination: Destination, *, is_there: bool) -> None:
         owner = self._rights.owners.get(destination)
         fact = DestinationFact(destination, is_there, self._owner_of(destination))
         self.tell(fact, None if owner is None else owner.connection)
@@ -245,10 +245,10 @@ class Advising(Part):
             self._audience.left(parts)
             for part in parts:
                 if is_advisory(part) and not self._audience.names(part.name):
-                    self._destinations.remove_unasked(part)
+                    self._destinations.remove_unnamed(part)
         for fact in self._consumers.pop(subscription, ()):
-            gone = replace(fact, is_there=False, count=self._consumers_of(fact.destination))
-            self.tell(gone, subscription.outlet)
+            ended = replace(fact, is_there=False, count=self._consumers_of(fact.destination))
+            self.tell(ended, subscription.outlet)
 
     def durable_deleted(self, client: Client, durable: DurableSubscriber) -> None:
         """Publish that a client deleted its durable subscription."""
@@ -277,13 +277,13 @@ class Advising(Part):
             for fact in self._present(subject):
                 if fact is not None:
                     topic = advisor.topic(fact)
-                    is_asked_for = topic is not None and any(pattern.matches(topic.name) for pattern in patterns)
-                    shown = self._shown(client, topic, fact) if topic is not None and is_asked_for else None
+                    is_wanted = topic is not None and any(pattern.matches(topic.name) for pattern in patterns)
+                    shown = self._shown(client, topic, fact) if topic is not None and is_wanted else None
                     if topic is not None and shown is not None:
                         lost = subscription.hold(volatile_entry(advisor.message(shown, topic)))
-                        told = self._destinations.by_name.get(topic)
-                        if isinstance(told, Topic):  # as in fan_out: a topic that no client named counts nothing
-                            told.dropped += lost
+                        target = self._destinations.by_name.get(topic)
+                        if isinstance(target, Topic):  # as in fan_out: a topic that no client named counts nothing
+                            target.dropped += lost
                 if pace.is_full(1 if fact is None else _TOLD * len(patterns)):
                     self._dispatcher.dispatch_pending(subscription)
                     yield
@@ -311,8 +311,8 @@ class Advising(Part):
         else:
             kind = _DESTINATION_SUBJECTS[subject]
             for destination in self._destinations.names():
-                is_told = destination.kind is kind and not is_advisory(destination)
-                is_there = is_told and self._destinations.exists(destination)
+                is_reported = destination.kind is kind and not is_advisory(destination)
+                is_there = is_reported and self._destinations.exists(destination)
                 yield DestinationFact(destination, True, self._owner_of(destination)) if is_there else None
 
     def _present_producers(self) -> Iterator[Fact | None]:

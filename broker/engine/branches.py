@@ -103,7 +103,8 @@ class Branches(Part):
         client.send_recovered(command.receipt, [each.xa for each in branches if self._may_decide(client, each)])
 
     def _branch(self, client: Client, key: str, what: str) -> Branch:
-        """Return the branch for a client that may ``what`` it. ClientError if there is none, or the client may not."""
+        """Return the branch for a client that may decide it. ``what``: the action, for errors. ClientError if there is
+        none, or the client may not."""
         branch = self.by_key.get(key)
         if branch is None:
             raise refusal(f"Cannot {what}: there is no transaction {key}", kind=ErrorKind.XA, xa_code=XAER_NOTA)
@@ -175,7 +176,7 @@ class Branches(Part):
             self._reopen(branch)
             client.send_failure(
                 refusal(
-                    f"Transaction {branch.xa.key} was not prepared: the store has not ended another one of that id",
+                    f"Transaction {branch.xa.key} was not prepared: the store still has another one with this id",
                     "Roll this one back, or prepare it again later.",
                     ErrorKind.XA,
                     xa_code=XAER_PROTO,

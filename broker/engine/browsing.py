@@ -65,7 +65,7 @@ class Browsing(Part):
             )
 
     def end(self, subscription: Subscription) -> Work[None]:
-        """Stop browsing and release what the browser holds."""
+        """Stop browsing and release the messages that the browser holds."""
         yield from _let_go(self._under_way.pop(subscription, []), Pace())
 
     def show(self, subscription: Subscription) -> None:

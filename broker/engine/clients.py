@@ -38,13 +38,13 @@ from tandemmq.store.operations import Atomic
 
 log = logging.getLogger(__name__)
 
-# A message may repeat a text of the client, of any length.
+# An error message may contain a text of the client, which may have any length.
 _LOGGED_CHARACTERS_MAX = 500
-#: Time between two lines about the same refusal because of missing rights.
+#: Minimum time between two log lines about the same refusal for missing rights.
 DENIED_AGAIN_MS: Final = 60_000
-#: Such refusals that are remembered; the one that was logged longest ago is forgotten first.
+#: Maximum number of such refusals that are remembered; the one that was logged longest ago is forgotten first.
 DENIED_REMEMBERED_MAX: Final = 1_000
-#: Lines within DENIED_AGAIN_MS; beyond it refusals are only counted.
+#: Maximum number of log lines within DENIED_AGAIN_MS; further refusals are only counted.
 DENIED_LINES_MAX: Final = 100
 
 Answer = TypeVar("Answer")
@@ -60,8 +60,8 @@ def _nothing() -> None:
 
 class Clients(Part):
     """Begins and ends clients. ``handle`` carries out a command; ``writable`` is called with a connection that may get
-    more messages again; ``endings`` end what a client has, in order; ``on_leave`` is called at once when a client
-    leaves."""
+    more messages again; ``endings`` end the parts of a client's state, in order; ``on_leave`` is called at once when a
+    client leaves."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Clients(Part):
     def await_out(self, client: Client) -> None:
         """Hold the next command of a client back while a message that it sent is going out."""
         if client.connection in self._fan_out.origins and client.is_open:
-            self.when_known(client, partial(self._fan_out.tell_when_out, client.connection), lambda _: None)
+            self.when_known(client, partial(self._fan_out.call_when_out, client.connection), lambda _: None)
 
     def when_known(
         self,
@@ -230,9 +230,9 @@ class Clients(Part):
         was_there = client.is_there
         client.move(Event.RECEIPT)
         if was_there:
-            self._part(client, is_closed=not command.is_awaited)
+            self._finish_disconnect(client, is_closed=not command.is_awaited)
 
-    def _part(self, client: Client, *, is_closed: bool) -> None:
+    def _finish_disconnect(self, client: Client, *, is_closed: bool) -> None:
         """End a client that has its receipt. If the connection is kept, the commands after the disconnect begin a new
         client."""
         connection = client.connection
@@ -251,7 +251,7 @@ class Clients(Part):
         self._leave(client, Event.CLOSE)
 
     def hang_up(self, client: Client, *, after_flush: bool = True) -> None:
-        """End a client and close its connection, ``after_flush`` once what was sent to it is written."""
+        """End a client and close its connection; with ``after_flush``, once all output to it is written."""
         self.closed(client)
         client.connection.close(after_flush)
 
@@ -295,7 +295,7 @@ class Clients(Part):
             try:
                 then()
             except Exception:  # the others wait for it, too
-                log.exception("%r: what waited for its end %s", client.connection, ERROR_OF_BROKER)
+                log.exception("%r: a command that waited for its end %s", client.connection, ERROR_OF_BROKER)
 
     def when_left(self, client: Client, then: Callable[[None], None]) -> None:
         """Call ``then`` when all that belonged to ``client``, which is leaving, has ended."""
@@ -306,29 +306,29 @@ class Denials:
     """Logs refusals because of missing rights: the first at once, and then once a minute the count of the same one."""
 
     def __init__(self) -> None:
-        self._told: OrderedDict[str, list[int]] = OrderedDict()  # sentence -> [time of its last line, count since]
+        self._logged: OrderedDict[str, list[int]] = OrderedDict()  # sentence -> [time of its last line, count since]
         self._lines_since = 0
         self._lines = 0
-        self._untold = 0
+        self._unlogged = 0
 
     def note(self, peer: object, sentence: str, now: int) -> None:
         """Log or count that ``peer`` was refused by ``sentence``, which names user, operation and destination.
         ``now``: milliseconds since 1970."""
-        known = self._told.get(sentence)
+        known = self._logged.get(sentence)
         if known is not None and now - known[0] < DENIED_AGAIN_MS:
             known[1] += 1
             return
         if now - self._lines_since >= DENIED_AGAIN_MS:
-            if self._untold:
-                log.warning("denied: %d more refusals were not logged", self._untold, extra=log_events.DENIED)
-            self._lines_since, self._lines, self._untold = now, 0, 0
+            if self._unlogged:
+                log.warning("denied: %d more refusals were not logged", self._unlogged, extra=log_events.DENIED)
+            self._lines_since, self._lines, self._unlogged = now, 0, 0
         if self._lines >= DENIED_LINES_MAX:
-            self._untold += 1
+            self._unlogged += 1
             return
         self._lines += 1
         times = f", {known[1]} times since the last line" if known is not None and known[1] else ""
         log.warning("denied: %r: %s%s", peer, sentence[:_LOGGED_CHARACTERS_MAX], times, extra=log_events.DENIED)
-        self._told[sentence] = [now, 0]
-        self._told.move_to_end(sentence)
-        if len(self._told) > DENIED_REMEMBERED_MAX:
-            self._told.popitem(last=False)
+        self._logged[sentence] = [now, 0]
+        self._logged.move_to_end(sentence)
+        if len(self._logged) > DENIED_REMEMBERED_MAX:
+            self._logged.popitem(last=False)

@@ -69,7 +69,7 @@ class DeadLetters(Part):
         """Make a dead letter of a message that has expired, as ``send_to_dlq`` does."""
         self.expired += 1
         self.tell(MessageEvent.EXPIRED, entry.message, queue.destination, None)
-        cause = f"Message expired at {entry.message.expiration}, met at {self._clock()}"
+        cause = f"Message expired at {entry.message.expiration}, found at {self._clock()}"
         return self._send_to_dlq(queue, entry, cause, waiting, is_expired=True)
 
     def _send_to_dlq(
@@ -154,8 +154,8 @@ class DeadLetters(Part):
         parts: Sequence[AddMessage | RemoveMessage],
         waiting: ReceiptDue | None,
     ) -> bool:
-        """Store the letter for the durable subscriptions. Without any, the present subscribers get it once its
-        original is removed. ``parts`` are done with it."""
+        """Store the letter for the durable subscriptions. If there are none, the present subscribers get it once its
+        original is removed. ``parts``: operations that are done in the same Atomic."""
         owners = topic.takers(letter, None)
         if owners:
             add = AddMessage(letter, owners, encode_payload(letter))
@@ -212,17 +212,18 @@ class DeadLetters(Part):
         self,
         parts: Sequence[AddMessage | RemoveMessage],
         due: ReceiptDue | None,
-        untold: tuple[Topic, Message] | None = None,
+        volatile: tuple[Topic, Message] | None = None,
     ) -> None:
-        """Have ``parts`` done together; then ``due`` gets its receipt. ``untold``: a letter that no durable
-        subscription of its topic wants, which the subscribers get when its original is removed."""
+        """Hand ``parts`` to the store as one Atomic. When it is durable, send the receipt of ``due``. ``volatile``: a
+        letter that no durable subscription of its topic wants, which the subscribers get when its original is
+        removed."""
 
         def buried(atomic: Atomic) -> Work[None]:
             for part in atomic.operations:
                 if isinstance(part, AddMessage):
                     yield from self._added(part, NOBODY)
-            if untold is not None:
-                self._publish(*untold, NOBODY)
+            if volatile is not None:
+                self._publish(*volatile, NOBODY)
             if due is not None:
                 due.durable(atomic)
 
@@ -271,7 +272,7 @@ class Expiring(Part):
     """Removes expired messages in bounded rounds, so that the store stays free for messages of clients.
 
     A queue collects the expired messages that it meets (``Queue.expired``). They are removed in steps, the queues in
-    turn, those with consumers first. What a round gave to the store must be durable before the next round begins.
+    turn, those with consumers first. The operations of a round must be durable before the next round begins.
     ``cleared`` is called with a queue that holds none any more."""
 
     def __init__(self, shared: Shared, dead_letters: DeadLetters, cleared: Callable[[Queue], None]) -> None:
@@ -294,13 +295,14 @@ class Expiring(Part):
             self._begin_round()
 
     def _begin_round(self) -> None:
-        """Begin the next round: what the last one gave to the store is durable."""
+        """Begin the next round: the operations of the last one are durable."""
         self._is_under_way = bool(self._awaited or self._others)
         if self._is_under_way:
             begin(self._round(), self._start)
 
     def _round(self) -> Work[None]:
-        """Do one round, and put a mark after what it gave to the store: the next round begins when that comes back."""
+        """Do one round, and hand the store a mark after its operations: the next round begins when the mark comes
+        back."""
         stored = 0
         for _ in range(ROUND_MAX // STEP_MAX):
             stored += self._step(self._awaited or self._others)

@@ -46,7 +46,8 @@ def _bytes_of(id: str, destination: Destination | None) -> int:
 
 
 class Declarations(Part):
-    """Carries out what clients declare beside subscriptions. ``producing``: number of producers of each destination."""
+    """Carries out the declarations of clients, except subscriptions. ``producing``: number of producers of each
+    destination."""
 
     def __init__(self, shared: Shared, router: Router, advising: Advising) -> None:
         super().__init__(shared)
@@ -63,11 +64,11 @@ class Declarations(Part):
                 yield
         producers, client.producers = client.producers, {}
         for id, named in producers.items():
-            self._producer_went(client, id, named)
+            self._producer_ended(client, id, named)
             if pace.is_full(_TOLD):
                 yield
 
-    def _producer_went(self, client: Client, id: str, destination: Destination | None) -> None:
+    def _producer_ended(self, client: Client, id: str, destination: Destination | None) -> None:
         client.holder.add(Kind.STATE, -_bytes_of(id, destination))
         self.producing[destination] -= 1
         self._advising.producer(client, id, destination, self.producing[destination], is_there=False)
@@ -108,7 +109,7 @@ class Declarations(Part):
     def remove_producer(self, client: Client, command: RemoveProducer) -> None:
         """End a producer. An unknown one is no error."""
         if command.id in client.producers:
-            self._producer_went(client, command.id, client.producers.pop(command.id))
+            self._producer_ended(client, command.id, client.producers.pop(command.id))
         client.send_receipt(command.receipt)
 
     def add_destination(self, client: Client, command: AddDestination) -> None:
@@ -133,12 +134,12 @@ class Declarations(Part):
             if names.is_wildcard(destination.name) or names.split(destination) != (destination,):
                 raise refusal(
                     f"{destination} is not one destination",
-                    "The name of a new destination has no wildcards, commas and options.",
+                    "The name of a new destination must not contain wildcards, commas or options.",
                     ErrorKind.DESTINATION,
                 )
             if names.is_advisory(destination):
                 raise refusal(
-                    f"{destination} is the broker's own",
+                    f"{destination} is reserved for the broker",
                     "It exists while a client is subscribed to it.",
                     ErrorKind.SECURITY,
                 )
@@ -249,11 +250,11 @@ class IdleDestinations(Part):
     def _let_go(self, target: Queue | Topic) -> None:
         if isinstance(target, Queue) and target.owner:
             target.is_leaving = True
-            self._append(Atomic((), None, Callback(None, lambda _: self._passed(target))))
+            self._append(Atomic((), None, Callback(None, lambda _: self._mark_came_back(target))))
         else:
             self._end(target)
 
-    def _passed(self, queue: Queue) -> None:
+    def _mark_came_back(self, queue: Queue) -> None:
         """Delete a queue whose mark came back, if it is still unused."""
         if queue.is_leaving and not queue.is_dropped and _is_unused(queue) and not self._is_in_doubt():
             self._end(queue)

@@ -18,9 +18,9 @@ from tandemmq.broker.engine.ports import InThread
 
 log = logging.getLogger(__name__)
 
-# A translated text is as long as its message, or shorter, down to two thirds. On average half of this length is
-# counted: one of this number of parts.
-MADE_PARTS = 2
+# A translated text has two thirds of the length of its message, or up to its full length. As an estimate, the length of
+# the message divided by this number is counted.
+ESTIMATE_DIVISOR = 2
 
 
 class Preparing:
@@ -48,7 +48,7 @@ class Preparing:
         """Deliver ``delivery`` when ``prepare`` is complete."""
         outlet = delivery[0].outlet
         outlet.is_held = True
-        memory, made = outlet.holder.memory, delivery[2].message.size // MADE_PARTS
+        memory, estimate = outlet.holder.memory, delivery[2].message.size // ESTIMATE_DIVISOR
         self._waiting.setdefault(outlet, deque()).appendleft(delivery)
         _hold(delivery)
         self._under_way.add(outlet)
@@ -63,10 +63,10 @@ class Preparing:
                 log.exception("%r: disconnected, because a message could not be prepared for it", outlet)
 
         def then() -> None:
-            memory.add(Kind.OUTPUT, -made)
+            memory.add(Kind.OUTPUT, -estimate)
             self._is_over(outlet, is_ready=is_ready)
 
-        memory.add(Kind.OUTPUT, made)
+        memory.add(Kind.OUTPUT, estimate)
         self._in_thread(work, then)
 
     def follow(self, delivery: Delivery) -> None:
@@ -136,7 +136,7 @@ class Preparing:
         """Return a message that was not delivered. One that had to be acknowledged goes back with its subscription."""
         subscription, _, entry = delivery
         if subscription.is_auto and entry.queue is not None:
-            entry.queue.untold(entry)
+            entry.queue.undeliver(entry)
             self._dispatch(entry.queue)
 
 

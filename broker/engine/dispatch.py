@@ -65,7 +65,7 @@ class Dispatcher(Part):
         self.dead_letters = DeadLetters(shared, self.fan_out, self.added)
         self.browsing = Browsing(shared, self.deliver)
         self.sifting = Sifting(shared, self.deliver)
-        # Queues that got messages by what the store reported; they are dispatched at the end of the step. ``pace``: how
+        # Queues that got messages by reports of the store; they are dispatched at the end of the step. ``pace``: how
         # full that step is.
         self.touched: dict[Queue, None] = {}
         self.pace = Pace(2 * STEP_SECONDS)  # long: every message passes here, and each turn of the loop has a cost
@@ -87,7 +87,7 @@ class Dispatcher(Part):
         self.tells_arrived = self._tells_dispatched = self._tells = True
         tell = self.tell
 
-        def told(
+        def traced(
             event: MessageEvent, message: Message, destination: Destination, subscription: Subscription | None
         ) -> None:
             if event is MessageEvent.DELIVERED:
@@ -96,17 +96,17 @@ class Dispatcher(Part):
                 tracing.delivered(message, destination)
             tell(event, message, destination, subscription)
 
-        self.tell = told
+        self.tell = traced
 
     def dispatch(self, queue: QueueBase) -> None:
-        """Deliver what can be delivered, and have the next messages read in time. Work beyond one step continues in
-        slices."""
+        """Deliver the messages that can be delivered, and have the next ones read in time. Work beyond one step
+        continues in slices."""
         if self._give_out(queue):
             self._rounds.ask(queue)
 
     def _give_out(self, queue: QueueBase) -> bool:
         """Do one step of a dispatch. Return whether there may be more."""
-        assert isinstance(queue, Queue), "there are no others"
+        assert isinstance(queue, Queue), "all queues that are dispatched are Queues"
         now = self._clock() if queue.expires else 0
         if queue.start is not None and not self._has_begun(queue, now):
             return False
@@ -162,7 +162,7 @@ class Dispatcher(Part):
 
     def _has_begun(self, queue: Queue, now: int) -> bool:
         """Return whether the queue delivers yet; if not, dispatch it again in time."""
-        assert queue.start is not None, "asked of such queues alone"
+        assert queue.start is not None, "only a queue with a start condition is checked"
         left = queue.start.waits(len(queue.consumers), now)
         if left and queue not in self._beginning:
             self._beginning.add(queue)
@@ -228,7 +228,7 @@ class Dispatcher(Part):
             if entry.order_key and subscription.is_auto and entry.queue is not None:
                 self._append(removal(entry.queue, entry))
         if self._tells:
-            self._tell_of(deliveries)
+            self._publish_deliveries(deliveries)
 
     def _undeliverable(self, subscription: Subscription, tag: int, entry: Entry, reason: Undeliverable) -> None:
         """Make a dead letter, unchanged, of a damaged message that a session cannot deliver."""
@@ -243,7 +243,7 @@ class Dispatcher(Part):
             self.dead_letters.send_to_dlq(queue, entry, f"it cannot be delivered to a consumer: {reason}")
             self._rounds.ask(queue)  # there is room for another one
 
-    def _tell_of(self, deliveries: Sequence[Delivery]) -> None:
+    def _publish_deliveries(self, deliveries: Sequence[Delivery]) -> None:
         """Publish deliveries, except those to browsers. A delivery to an AUTO subscription also consumes the
         message."""
         for subscription, _, entry in deliveries:

@@ -52,12 +52,12 @@ class DurableSubscriptions(Part):
         shared.destinations.on_topic = self._join
 
     def get(self, client_id: str, name: str) -> DurableSubscriber | None:
-        """Return the durable subscription of that client id and name; None: there is none. ClientError if the client id
-        is made so that the key is that of a shared one."""
+        """Return the durable subscription of that client id and name; None: there is none. ClientError if client id and
+        name result in the key of a shared one."""
         durable = self._destinations.durables.get(subscription_key(client_id, name))
         # prove: shared-ones-are-no-clients "isinstance(durable, SharedSubscriber)" -> "False"
         if isinstance(durable, SharedSubscriber):
-            raise refusal(f"Client id {client_id!r} is the broker's own", kind=ErrorKind.CLIENT_ID)
+            raise refusal(f"Client id {client_id!r} is reserved for the broker", kind=ErrorKind.CLIENT_ID)
         return durable
 
     def is_ending(self, client_id: str, name: str) -> bool:
@@ -87,11 +87,13 @@ class DurableSubscriptions(Part):
         names.check_length("the name of a durable subscription", name)
         for topic in parts:
             if topic.kind is not DestinationKind.TOPIC:
-                raise refusal(f"{topic} is no topic", "Only a topic has durable subscriptions.", ErrorKind.DESTINATION)
+                raise refusal(
+                    f"{topic} is not a topic", "Only a topic has durable subscriptions.", ErrorKind.DESTINATION
+                )
         destination = Destination(DestinationKind.TOPIC, ",".join(topic.name for topic in parts))
         names.check_length("the name of several topics", destination.name)
         client_id = client.client_id()
-        asked = DurableSubscriber(client_id, name, destination, command.selector, command.no_local)
+        requested = DurableSubscriber(client_id, name, destination, command.selector, command.no_local)
         more = 1
         present: DurableSubscriber | None = None
         durable = yield from self.settled(client, name)
@@ -100,10 +102,10 @@ class DurableSubscriptions(Part):
             self.check_is_its(client, durable)
             if durable.no_local is None:
                 durable.no_local = command.no_local  # which cannot be a change (TopicRegion.hasDurableSubChanged)
-            if durable.terms == asked.terms:
+            if durable.terms == requested.terms:
                 return durable
             # JMS requires a new subscription under the same name.
-            missing = yield from self.missing(asked, Pace())
+            missing = yield from self.missing(requested, Pace())
             present = yield from self.settled(client, name)
             if present is not None and present is not durable:
                 raise refusal(f"Durable subscription {name} of client {client_id} was replaced", kind=ErrorKind.STATE)
@@ -111,11 +113,11 @@ class DurableSubscriptions(Part):
             more = max(1, len(missing) - len(durable.parts))
         # Before the old one is deleted: a client that is refused keeps it.
         self.check_may_make(client)
-        self.check_room(asked, more)
+        self.check_room(requested, more)
         if present is not None:
             yield from self.delete(present, None)
-        self._destinations.add_durable(asked)
-        return asked
+        self._destinations.add_durable(requested)
+        return requested
 
     def begin(
         self,
@@ -246,8 +248,8 @@ class DurableSubscriptions(Part):
         self._append(AddSubscription(owner, _record(durable, topic, is_retroactive=is_retroactive), opening))
 
     def check_may_make(self, client: Client) -> None:
-        """Raise ClientError if the client id is another user's, so that no operator becomes an owner beside that user.
-        The client may have been connected with it before it was that user's."""
+        """Raise ClientError if the client id belongs to another user, so that no operator becomes a second owner. The
+        client may have connected with the client id before it belonged to that user."""
         user = client.principal
         users = self._destinations.users.of(client.client_id())
         # prove: a-client-id-has-one-owner "user.is_proved" -> "False"

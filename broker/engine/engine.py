@@ -142,7 +142,7 @@ class Engine:
         self._destinations = destinations or at_once(destinations_of(store, settings, policies, start))
         self.memory = memory = self._destinations.memory
         self._reported: deque[list[StoreOperation]] = deque()  # by the store, and not processed yet
-        self.is_behind = False  # with these: more than one waits
+        self.is_behind = False  # more than one of these waits
         self._is_taking_in = False
         self.reports = 0  # number of reports of the store
         most = settings.user_stored_bytes_max
@@ -328,9 +328,9 @@ class Engine:
         target = self._destinations.by_name.get(queue)
         return isinstance(target, Queue) and target.is_paused, queue in self._destinations.closed_to_producers
 
-    def on_pause_ended(self, told: Callable[[Destination], object]) -> None:
-        """Call ``told`` with each queue that is deleted while it is paused."""
-        self._destinations.on_pause_ended = told
+    def on_pause_ended(self, then: Callable[[Destination], object]) -> None:
+        """Call ``then`` with each queue that is deleted while it is paused."""
+        self._destinations.on_pause_ended = then
 
     def hang_up(self, connection_id: str) -> bool:
         """Close a connection, as if its client had disconnected. Return False if there is none with that id."""
@@ -465,7 +465,7 @@ class Engine:
         if command.is_awaited:
             client.connection.await_login()
         if self.flow.is_holding and self.flow.holds_any_of(client):
-            sent = partial(self.flow.tell_when_sent, client)
+            sent = partial(self.flow.call_when_sent, client)
             clients.when_known(client, sent, lambda _: clients.disconnect(client, command), is_read=True)
         else:
             clients.disconnect(client, command)
@@ -527,15 +527,15 @@ class Engine:
                     if start:
                         was_behind = True
                         yield
-                    some = operations[start : start + OPERATIONS_MAX]
-                    for first in range(0, len(some), _CLOCK_OPERATIONS):
+                    batch = operations[start : start + OPERATIONS_MAX]
+                    for first in range(0, len(batch), _CLOCK_OPERATIONS):
                         if first and pace.is_over(0):
                             was_behind = True
                             queues = list(touched)
                             touched.clear()
                             yield from dispatcher.dispatch_all(queues, pace)
                             yield
-                        for operation in some[first : first + _CLOCK_OPERATIONS]:
+                        for operation in batch[first : first + _CLOCK_OPERATIONS]:
                             completion: Completion | None = operation.context  # type: ignore[assignment]
                             if completion is None:
                                 continue
@@ -571,24 +571,25 @@ class Engine:
             log.exception("%s, for which no client waits, %s", type(operation).__name__, ERROR_OF_BROKER)
 
     def tick(self, now: int) -> None:
-        """Do what is due once a second. ``now``: milliseconds since 1970."""
+        """Run the periodic tasks (once a second). ``now``: milliseconds since 1970."""
         for each in self._ticking:
             try:
                 each(now)
             except Exception:  # no client caused it: the other tasks continue
-                log.exception("a task of once a second %s", ERROR_OF_BROKER)
+                log.exception("a periodic task %s", ERROR_OF_BROKER)
         if not self._is_expiring:
             begin(self._expire(now), self._start)
 
     def _expire(self, now: int) -> Work[None]:
-        """Remove what has timed out. If that takes more than a second, the next run comes later."""
+        """Remove messages and destinations whose time is over. If that takes more than a second, the next run comes
+        later."""
         self._is_expiring = True
         try:
             for each in self._expiring:
                 try:
                     yield from each(now)
                 except Exception:  # as in ``tick``
-                    log.exception("a task of once a second %s", ERROR_OF_BROKER)
+                    log.exception("a periodic task %s", ERROR_OF_BROKER)
         finally:
             self._is_expiring = False
 

@@ -1,7 +1,7 @@
 """Deliver a topic's message to its subscribers: at once, or, if there are very many, in slices of the loop's time.
 
 The messages of a topic go out one after the other, each to those who subscribed before it was published. While a
-message is going out, no command of its publisher is carried out (``tell_when_out``): so no more messages wait than
+message is going out, no command of its publisher is carried out (``call_when_out``): so no more messages wait than
 there are publishers, except those of transactions, of the store's batches and of the broker itself, which have a bound.
 
 A message is published within one step, whatever the selectors of its subscribers cost: selectors that would take longer
@@ -27,7 +27,7 @@ from tandemmq.store.records.message import Message
 
 log = logging.getLogger(__name__)
 
-#: Messages of one topic that are going out. Beyond it they are completed before anything else is done.
+#: Maximum number of messages of one topic that are going out. Above it, they are completed before any other work.
 WAITING_MAX = 10_000
 
 
@@ -36,7 +36,7 @@ NOBODY = cast("Outlet", object())
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class _Going:
+class _Outgoing:
     """A message on its way: the first ``position`` of ``audience`` have it."""
 
     entry: Entry
@@ -55,7 +55,7 @@ class FanOut:
     def __init__(self, deliver: Callable[[Sequence[Delivery]], None], start: Callable[[Work[None]], object]) -> None:
         self._deliver = deliver
         self._start = start
-        self._waiting: dict[Topic, deque[_Going]] = {}
+        self._waiting: dict[Topic, deque[_Outgoing]] = {}
         self._then: dict[Outlet, Callable[[None], None]] = {}
         self.origins: Counter[Outlet] = Counter()  # of messages that are going out
 
@@ -85,7 +85,7 @@ class FanOut:
         everyone = tuple(subscribers)
         if waiting is not None and waiting[-1].audience == everyone:
             everyone = waiting[-1].audience  # one for all messages
-        going = _Going(topic.enter(message), origin, everyone, holder)
+        going = _Outgoing(topic.enter(message), origin, everyone, holder)
         self.origins[origin] += 1
         if waiting is None:
             waiting = self._waiting[topic] = deque((going,))
@@ -95,22 +95,22 @@ class FanOut:
         while len(waiting) > WAITING_MAX:
             self._step(topic, waiting)
 
-    def tell_when_out(self, origin: Outlet, then: Callable[[None], None]) -> None:
-        """Call ``then`` once nothing that came from ``origin`` is going out; now, if nothing is."""
+    def call_when_out(self, origin: Outlet, then: Callable[[None], None]) -> None:
+        """Call ``then`` once no message from ``origin`` is going out: at once, if there is none now."""
         if origin in self.origins:
             self._then[origin] = then
         else:
             then(None)
 
-    def _send(self, topic: Topic, waiting: deque[_Going]) -> Work[None]:
+    def _send(self, topic: Topic, waiting: deque[_Outgoing]) -> Work[None]:
         while waiting:
             try:
                 self._step(topic, waiting)
-            except Exception:  # the other subscribers get it all the same, and the next messages
+            except Exception:  # the other subscribers still get it, and the next messages
                 log.exception("%s: a message %s", topic.destination, ERROR_OF_BROKER)
             yield
 
-    def _step(self, topic: Topic, waiting: deque[_Going]) -> None:
+    def _step(self, topic: Topic, waiting: deque[_Outgoing]) -> None:
         going = waiting[0]
         piece = going.audience[going.position : going.position + ITEMS]
         going.position += ITEMS
@@ -172,7 +172,7 @@ class Sifting(Part):
                         if pace.is_over():
                             yield
                             break  # the next one has its turn
-                except Exception:  # the others get their messages all the same
+                except Exception:  # the others still get their messages
                     log.exception("%r: a message for %r %s", outlet, subscription.id, ERROR_OF_BROKER)
                 if subscription.is_open and subscription.unsifted:
                     waiting[subscription] = None

@@ -1,10 +1,10 @@
 """Flow control: handle a message that would exceed a limit now.
 
 The message waits, and so does its sender: a client that waits for an answer (RECEIPT, Response, ProducerAck) does not
-get it yet, and a client that sends more without an answer is not read any more when too much of it waits. Everything
-else on that connection continues, because acknowledgements free space. A policy may have the send fail at once instead,
-or after a time (``send_fail_if_no_space``, ``send_fail_if_no_space_after_timeout``); without ``producer_flow_control``
-it always fails at once.
+get it yet, and a client that sends on without an answer is not read any more once too many of its commands wait.
+Everything else on that connection continues, because acknowledgements free space. A policy may have the send fail at
+once instead, or after a time (``send_fail_if_no_space``, ``send_fail_if_no_space_after_timeout``); without
+``producer_flow_control`` it always fails at once.
 
 Each limit has one line of waiting commands, which are carried out in the order of their arrival; no command overtakes
 another that waits for the same limit. The lines are checked again every few milliseconds, because space becomes free in
@@ -60,7 +60,7 @@ _DONE = 8
 @dataclass(slots=True, eq=False, repr=False)
 class _Held:
     """A command that waits. ``deadline``: the time when it fails (0: never). ``committing``: the bytes of the
-    transaction that it ends. ``goes_to``: all destinations that get something by it, if they may be several."""
+    transaction that it ends. ``goes_to``: all destinations that get a message from it, if there may be several."""
 
     client: Client
     command: Waits
@@ -87,8 +87,8 @@ class _Blocked:
 
 
 class FlowControl(Part):
-    """Holds the waiting commands, and carries them out in order, in steps, when there is space. ``carry_out`` does it
-    and returns the reason if the command has to wait again, or None if it is done."""
+    """Holds the waiting commands, and carries them out in order, in steps, when there is space. ``carry_out`` carries
+    out one; it returns the reason if the command has to wait again, or None if it is done."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class FlowControl(Part):
         if is_first:
             if policy.blocked_producer_warning_interval:
                 self._warn(client, blocked)
-            self._tell_fast(client, reason)
+            self._publish_fast(client, reason)
         if (len(blocked.held) >= SENDS_MAX or blocked.weight >= BYTES_MAX) and not blocked.is_unread:
             blocked.is_unread = True
             client.stop_reading()
@@ -224,7 +224,7 @@ class FlowControl(Part):
         """Return whether a command of ``client`` waits."""
         return client in self._blocked
 
-    def tell_when_sent(self, client: Client, then: Callable[[None], None]) -> None:
+    def call_when_sent(self, client: Client, then: Callable[[None], None]) -> None:
         """Call ``then`` when no command of ``client`` waits any more, unless the client disconnects. Only for a client
         with a waiting command."""
         self._blocked[client].on_sent = then
@@ -348,7 +348,7 @@ class FlowControl(Part):
         if line not in self._lines:
             self._lines[line] = deque()
             self._since[line] = self._clock()
-            self._tell_full(held.reason)
+            self._publish_full(held.reason)
         self._lines[line].append(held)
 
     def _expire(self, now: int, pace: Pace) -> Work[None]:
@@ -430,12 +430,12 @@ class FlowControl(Part):
     def _warn(self, client: Client, blocked: _Blocked) -> None:
         log.warning("%s", sentence(self._figures(client, blocked)), extra=log_events.PRODUCER_BLOCKED)
 
-    def _tell_full(self, reason: MustWait) -> None:
+    def _publish_full(self, reason: MustWait) -> None:
         destination = reason.destination
         if self._advising.has_listeners and self._policies.of(destination).advisory_when_full:
             self._advising.tell(FullFact(destination, reason.limit, reason.used))
 
-    def _tell_fast(self, client: Client, reason: MustWait) -> None:
+    def _publish_fast(self, client: Client, reason: MustWait) -> None:
         destination = reason.destination
         if self._advising.has_listeners and self._policies.of(destination).advisory_when_full:
             id = next((id for id, named in client.producers.items() if named == destination), "-1:-1")
@@ -476,7 +476,7 @@ class FlowControl(Part):
 def sentence(figures: dict[str, Any]) -> str:
     """Return an entry of ``FlowControl.blocked`` as a sentence."""
     return (
-        f"producer {figures['producer']} ({figures['peer']}) waits since {figures['since']} to send to "
+        f"producer {figures['producer']} ({figures['peer']}) has waited since {figures['since']} to send to "
         f"{figures['destination']}: {figures['reason']} ({figures['limit']} of {figures['of']}, reached since "
         f"{figures['limit_reached_since']}; {figures['sends']} sends wait)"
     )

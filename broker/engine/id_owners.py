@@ -86,7 +86,7 @@ class ClientIds(Part):
         if is_generated(client_id):
             return
         name = principal.name
-        # ``ann`` is no beginning of ``anna-1``.
+        # ``ann`` must not count as a beginning of ``anna-1``.
         # prove: a-client-id-begins-with-its-user "not client_id.startswith(name)" -> "False"
         if not client_id.startswith(name) or client_id[len(name) : len(name) + 1].isalnum():
             raise ClientError(
@@ -113,8 +113,8 @@ def administers(access: PrivateAccess, principal: Principal, topics: Iterable[De
 
 
 def _has_right(access: PrivateAccess, principal: Principal, is_allowed: bool) -> bool:
-    """Return whether what ``principal`` may do was granted to it. With users and without rights, every user may do
-    everything, and is no operator. Without users, no name proves anything."""
+    """Return whether the permission of ``principal`` (``is_allowed``) was granted to it. With users and without rights,
+    every user may do everything, but is not an operator. Without users, names prove nothing."""
     is_granted = access.has_rights or principal.may_everything or not principal.is_proved
     return is_allowed and is_granted  # prove: an-operator-was-granted-it " and is_granted"
 

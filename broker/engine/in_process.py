@@ -44,9 +44,9 @@ T = TypeVar("T")
 class InProcessClient:
     """A connection and its session in one (broker.core.client.Connection, broker.core.delivery.Session). On the loop.
 
-    ``id`` is the connection's; ``peer`` is shown as its origin; ``is_bounded``: the user of this class limits what it
-    holds; ``state``: see ``Engine.opened_for``. The engine's method ``closed`` ends it. Raises ClientError for what the
-    engine refuses.
+    ``id`` is the connection's; ``peer`` is shown as its origin; ``is_bounded``: the code that uses this class limits
+    its memory; ``state``: see ``Engine.opened_for``. The engine's method ``closed`` ends it. Raises ClientError if the
+    engine refuses a command.
     """
 
     survives_errors: Final = True
@@ -155,11 +155,11 @@ class InProcessClient:
         self._shown = []
         self._is_shown = asyncio.get_running_loop().create_future()
 
-    async def await_answer(self, told: asyncio.Future[T]) -> T:
-        """Return the result of ``told``, which is expected soon. ClientError after ANSWER_SECONDS_MAX."""
+    async def await_answer(self, answer: asyncio.Future[T]) -> T:
+        """Return the result of ``answer``, which is expected soon. ClientError after ANSWER_SECONDS_MAX."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                return await told
+                return await answer
         except TimeoutError:
             raise _silence() from None
 
@@ -174,7 +174,7 @@ class InProcessClient:
 
     def close(self, after_flush: bool = True) -> None:
         """Fail all waiting callers: the engine disconnects."""
-        error = refusal(f"The broker ended what {self.peer} had begun")
+        error = refusal(f"The broker ended the commands of {self.peer}")
         for each in self.awaited():
             if not each.done():
                 each.set_exception(error)

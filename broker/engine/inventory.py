@@ -230,12 +230,12 @@ def _connection(client: Client) -> Row:
 
 def _consumer(client: Client, subscription: Subscription, patterns: list[Destination]) -> Row:
     """Return a row of a consumer: topics and patterns that it names, or all queues from which it takes."""
-    its: Iterable[QueueBase | Topic] = subscription.queues
+    sources: Iterable[QueueBase | Topic] = subscription.queues
     if isinstance(subscription, TopicSubscription):
-        its = subscription.topics
+        sources = subscription.topics
     else:
         patterns = []
-    named = [str(each.destination) for each in islice(its, NAMED_MAX)]
+    named = [str(each.destination) for each in islice(sources, NAMED_MAX)]
     named += map(str, patterns[: NAMED_MAX - len(named)])
     return {
         "connection": client.connection.id,
@@ -269,7 +269,7 @@ def _slow(subscription: Subscription) -> str | None:
     if subscription.holder.is_held_back:
         return "its connection holds too much of the broker's memory"
     if not subscription.is_pull and subscription.credit <= 0 and not subscription.withheld:
-        return f"it acknowledges too slowly: {len(subscription.unacked)} deliveries of its prefetch are open"
+        return f"it acknowledges too slowly: {len(subscription.unacked)} deliveries of its prefetch are unacknowledged"
     if not subscription.outlet.is_writable:
         return "its connection accepts no more bytes: it reads too slowly"
     return None
@@ -328,6 +328,6 @@ def _place(chosen: tuple[str, int, Any]) -> tuple[str, int]:
 
 def _rows(chosen: Iterable[tuple[str, int, Any]], row: Callable[[Any], Row | None]) -> Iterator[Row]:
     for _, _, thing in chosen:
-        made = row(thing)
-        if made is not None:
-            yield made
+        shown = row(thing)
+        if shown is not None:
+            yield shown

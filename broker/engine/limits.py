@@ -110,9 +110,9 @@ class StoredBytes:
     A message counts for its ``sender`` as long as the store needs its record: from the moment when the engine gives it
     to the store, or, in a transaction, from the moment when the client sent it. The store counts the messages that it
     has, also after a failover (store.state.user_bytes); this class counts those that are on their way to it. A message
-    that exceeds the limit is refused. What the broker stores later for a user also counts, but is not refused: the
-    broker already has the message. ``most``: the limit of one user, in bytes; ``to_store`` hands an operation to the
-    store, ``balance`` returns the bytes of a user that the store has."""
+    that exceeds the limit is refused. A message that the broker stores later for a user also counts, but is not
+    refused: the broker already has the message. ``most``: the limit of one user, in bytes; ``to_store`` hands an
+    operation to the store, ``balance`` returns the bytes of a user that the store has."""
 
     def __init__(self, most: int, to_store: Callable[[Operation], None], balance: Callable[[str], int]) -> None:
         self._most = most
@@ -146,8 +146,8 @@ class StoredBytes:
         return usage
 
     def usage(self, user: str) -> Usage:
-        """Return the usage of ``user`` that the store does not count yet. Transactions add to it what is sent in
-        them."""
+        """Return the usage of ``user`` that the store does not count yet. Transactions add the bytes of their messages
+        to it."""
         usage = self._usages.get(user)
         if usage is None:
             usage = self._usages[user] = Usage()
@@ -184,6 +184,6 @@ class StoredBytes:
             raise refusal(
                 f"Messages of user {user} take {self.used(user)} bytes in the store",
                 f"user_stored_bytes_max is {self._most}: a message of {size} bytes does not fit. Send it after "
-                "consumers have taken some, or delete some.",
+                "consumers have taken messages, or delete some.",
                 ErrorKind.RESOURCE,
             )

@@ -228,7 +228,7 @@ class Login(Part):
         session_user: str | None,
         users: Iterable[str | None],
     ) -> None:
-        """Raise ClientError if one of ``users``, who are connected with a client id and are no guests, is not
+        """Raise ClientError if one of ``users``, who are connected with a client id and are not guests, is not
         ``principal``. An owner of the client id may have it nevertheless: the others can make no state under it. So may
         a guest, who makes none."""
         if client.is_guest or self._owners.is_owner(principal, client_id, session_user):
@@ -325,7 +325,7 @@ def _check_not_reserved(client_id: str) -> None:
     # With a colon it could make the key of a shared subscription (``subscription_key``).
     # prove: no-client-id-reaches-shared-ones "or client_id" -> "and client_id"
     if client_id == CLIENT_ID or client_id.startswith(f"{CLIENT_ID}:"):
-        raise ClientError(f"Client id {client_id!r} is the broker's own", kind=ErrorKind.CLIENT_ID)
+        raise ClientError(f"Client id {client_id!r} is reserved for the broker", kind=ErrorKind.CLIENT_ID)
 
 
 def _address_of(client: Client) -> str:

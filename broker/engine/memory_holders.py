@@ -49,7 +49,7 @@ class MemoryHolders:
         self._destinations = destinations
         self._call_later = call_later
         self._is_awaited = False
-        self._told: set[Holder] = set()
+        self._logged: set[Holder] = set()
         self.total = 0  # number of times that a connection was held back
         memory.on_held_back = self._await
 
@@ -72,12 +72,12 @@ class MemoryHolders:
     def tick(self, now: int) -> None:
         """Log, once a second, connections that are newly held back."""
         held_back = self._memory.held_back
-        if not held_back and not self._told:
+        if not held_back and not self._logged:
             return
-        self._told.intersection_update(held_back)
+        self._logged.intersection_update(held_back)
         for client in self._held_back():
-            if client.holder not in self._told:
-                self._told.add(client.holder)
+            if client.holder not in self._logged:
+                self._logged.add(client.holder)
                 log.warning("%s", sentence(_figures(client), self._memory.limit), extra=log_events.MEMORY_HELD)
 
     def _held_back(self) -> list[Client]:

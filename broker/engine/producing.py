@@ -174,7 +174,7 @@ class Producing:
             yield from self._decide(client, command)
         finally:
             if transaction is not None:
-                self._transactions.forget_made(transaction)
+                self._transactions.forget_copies(transaction)
 
     def _decide(self, client: Client, command: Commit | Prepare) -> Work[None]:
         flow, transactions = self.flow, self._transactions
@@ -210,8 +210,8 @@ class Producing:
             if self._store.is_full:
                 raise refusal(self._store.full_reason, kind=ErrorKind.RESOURCE)
             acting = self._sender.acting(client.principal)
-            made = yield from self._sender.make(acting, (command.message,), None, pace)
-            command.added, volatile = self._sender.settle(acting, made, None)
+            copies = yield from self._sender.make(acting, (command.message,), None, pace)
+            command.added, volatile = self._sender.settle(acting, copies, None)
         except ClientError:
             queue.give_back(entry, is_seen=False)
             self._dispatch(queue)
@@ -247,7 +247,7 @@ class Producing:
             return None
         finally:
             if transaction is not None:
-                transactions.forget_made(transaction)
+                transactions.forget_copies(transaction)
 
 
 def _write(command: Send) -> None:

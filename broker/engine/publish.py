@@ -55,7 +55,7 @@ class Sender(Part):
         self.arrivals = arrivals
         self.router = router
         self._loop = shared.loop
-        self._untold = Stored(arrivals, None, None)  # for a message to one queue that requests no receipt
+        self._without_receipt = Stored(arrivals, None, None)  # for a message to one queue that requests no receipt
         pending = shared.destinations.pending
         if pending is not None:
             self._begin_scheduler(pending.id, pending.count)
@@ -78,7 +78,7 @@ class Sender(Part):
             return self._send_otherwise(client, message, receipt)
         if isinstance(target, Queue):
             owners = target.owners
-            stored = self._untold if receipt is None else Stored(self.arrivals, client, receipt)
+            stored = self._without_receipt if receipt is None else Stored(self.arrivals, client, receipt)
         else:
             if _is_wide(target) or not (owners := target.takers(message, client.id)):
                 return self._send_otherwise(client, message, receipt)
@@ -114,13 +114,13 @@ class Sender(Part):
         if len(routed) == 1 and not _is_wide(routed[0][1]) and not routed[0][1].is_dropped:
             return self._send_to(client, *routed[0], receipt)
         # Copies of one message: all or none.
-        made = Copies(client.holder)
+        copies = Copies(client.holder)
         try:
-            yield from self._make(client, routed, None, pace, made)
+            yield from self._make(client, routed, None, pace, copies)
         except BaseException:
-            made.give_back()
+            copies.give_back()
             raise
-        operations, volatile = self.settle(client, made, None)
+        operations, volatile = self.settle(client, copies, None)
         closed = paused((target.destination for _, target in routed), self._destinations.closed_to_producers)
         if closed is not None:
             return closed
@@ -169,7 +169,7 @@ class Sender(Part):
         message is not scheduled again when it is sent at its due time."""
         if message.destination == PENDING:
             raise refusal(
-                f"{PENDING} is the broker's own",
+                f"{PENDING} is reserved for the broker",
                 "Scheduled messages wait there: send to their destination, with AMQ_SCHEDULED_DELAY.",
                 ErrorKind.DESTINATION,
             )
@@ -236,8 +236,8 @@ class Sender(Part):
         self, client: Client, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace
     ) -> Work[None]:
         """Send a due message; see ports.DueSender."""
-        made = yield from self.make(client, (message,), None, pace)
-        operations, volatile = self.settle(client, made, None)
+        copies = yield from self.make(client, (message,), None, pace)
+        operations, volatile = self.settle(client, copies, None)
         yield from self.commit([*operations, *parts], Commitment(self.arrivals, None, None, volatile), pace)
 
     def bury_due(
@@ -253,21 +253,21 @@ class Sender(Part):
     ) -> Work[Copies]:
         """Prepare messages for the store and memory, in steps; ``settle`` completes it. ClientError if one may not be
         sent to its destination, or the copies of one take more memory than the client may hold."""
-        made = Copies(client.holder)
+        copies = Copies(client.holder)
         try:
             for message in messages:
                 target = self.router.known_target(client, message)
                 if target is not None and not _is_wide(target):
-                    if pace.is_full(1 + self._make_one(client, message, target, transaction, made) // COPIED_BYTES):
+                    if pace.is_full(1 + self._make_one(client, message, target, transaction, copies) // COPIED_BYTES):
                         yield
                     continue
                 message = self.scheduled(client, message)
                 routed = yield from self.router.routes(client, message, pace)
-                yield from self._make(client, routed, transaction, pace, made)
+                yield from self._make(client, routed, transaction, pace, copies)
         except BaseException:
-            made.give_back()
+            copies.give_back()
             raise
-        return made
+        return copies
 
     def _make(
         self,
@@ -275,31 +275,31 @@ class Sender(Part):
         routed: list[tuple[Message, Target]],
         transaction: TransactionId | None,
         pace: Pace,
-        made: Copies,
+        copies: Copies,
     ) -> Work[None]:
         """Prepare the copies of one message."""
-        made.begin()
+        copies.begin()
         for message, target in routed:
             if _is_wide(target):
                 known = target.owners
                 add = yield from self._add_in_steps(client, message, target, transaction, pace)
-                made.parts.append((message, target, known, add))
+                copies.parts.append((message, target, known, add))
             else:
-                self._make_one(client, message, target, transaction, made)
+                self._make_one(client, message, target, transaction, copies)
             if pace.is_full(1 + message.size // COPIED_BYTES):
                 if len(routed) > ITEMS:
-                    made.count()
+                    copies.count()
                 yield
 
     def _make_one(
-        self, client: Client, message: Message, target: Target, transaction: TransactionId | None, made: Copies
+        self, client: Client, message: Message, target: Target, transaction: TransactionId | None, copies: Copies
     ) -> int:
         """Prepare a message for one target; return the number of bytes of its record, 0 if it is not stored."""
         owners = self._stored_by(message, target, client)
         add = None
         if owners or _is_for_later(message, target, transaction):
             add = _add(client, message, target, owners, transaction)
-        made.parts.append((message, target, target.owners, add))
+        copies.parts.append((message, target, target.owners, add))
         return 0 if add is None else len(add.payload)
 
     def _add_in_steps(
@@ -323,15 +323,15 @@ class Sender(Part):
         return _add(client, message, topic, tuple(owners), transaction, tuple(unmatched))
 
     def settle(
-        self, client: Client, made: Copies, transaction: TransactionId | None
+        self, client: Client, copies: Copies, transaction: TransactionId | None
     ) -> tuple[list[AddMessage], list[tuple[Message, Target]]]:
-        """Return the part of ``made`` that the store keeps, and the part that only memory keeps, for the present queues
-        and durable subscriptions. A queue that ended between the steps begins again, as with a new message. ClientError
-        if it may not. The result must be carried out in the same turn."""
-        made.give_back()
+        """Return the part of ``copies`` that the store keeps, and the part that only memory keeps, for the present
+        queues and durable subscriptions. A queue that ended between the steps begins again, as with a new message.
+        ClientError if it may not. The result must be carried out in the same turn."""
+        copies.give_back()
         operations: list[AddMessage] = []
         volatile: list[tuple[Message, Target]] = []
-        for message, target, known, add in made.parts:
+        for message, target, known, add in copies.parts:
             if isinstance(target, Queue):
                 if target.is_dropped:  # prove: a-queue-that-ended-begins-again "target.is_dropped" -> "False"
                     if self._is_over(message):
@@ -373,11 +373,11 @@ class Sender(Part):
         want it, and only newer ones are checked. See ``_stored_by``."""
         if not message.persistent or topic.destination.kind > DestinationKind.TOPIC:
             return ()
-        asked, wanted = set(known), set(() if add is None else add.owners)
+        checked, wanted = set(known), set(() if add is None else add.owners)
         return tuple(
             each.owner
             for each in topic.durables.values()
-            if each.owner in wanted or (each.owner not in asked and each.wants(message, client.id))
+            if each.owner in wanted or (each.owner not in checked and each.wants(message, client.id))
         )
 
     def is_stored(self, client: Client, message: Message) -> bool:

@@ -1,12 +1,12 @@
-"""Count of how often each message came back because its consumer was lost. In the end it becomes a dead letter.
+"""Count how often each message came back because its consumer was lost, and make a dead letter of it in the end.
 
     came back     1, 2 ... maximum_redeliveries - 1    delivered again, with all others
                   maximum_redeliveries                 delivered again alone: it is a suspect
                   once more, when it was alone         a dead letter
 
-A lost consumer had many messages, and at most one of them caused the loss. So no other suspect of
-its queue is in delivery during the last delivery of a message, and a harmless message is acknowledged in that delivery.
-Messages that a client returns itself (it unsubscribes or disconnects) are counted, and never become dead letters.
+A lost consumer had many messages, and at most one of them caused the loss. So during the last delivery of a suspect, no
+other suspect of its queue is delivered: a harmless message is acknowledged then. Messages that a client returns itself
+(it unsubscribes or disconnects) are counted, and never become dead letters.
 
 A count is written when its message comes back, and before a suspect is delivered: so the next master knows it. No count
 is written for a message that never comes back. Exception: a new master counts the first messages of each queue before
@@ -136,7 +136,8 @@ class Suspects(Part):
         self._released.pop(_key(queue, entry), None)
         queue.settle(entry)
         times = entry.redeliveries + 1
-        self._dead_letters.send_to_dlq(queue, entry, f"delivered {times} times to consumers that were lost with it")
+        cause = f"delivered {times} times to consumers that were lost before they acknowledged it"
+        self._dead_letters.send_to_dlq(queue, entry, cause)
 
     # ---- deliveries of suspects
 

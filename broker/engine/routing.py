@@ -203,7 +203,8 @@ class Router(Part):
         begins: bool = True,
         fits: bool = False,
     ) -> Iterator[Target]:
-        """Yield the targets. Not ``begins``: only check the rights, and the size if ``fits``; nothing begins."""
+        """Yield the targets, which begin if they do not exist. Without ``begins``, yield nothing: only check the
+        rights, and, with ``fits``, the size."""
         self.check_may_send(client, destination)
         composite, mirrored, is_virtual = self._virtual.of(destination)
         takers, keeps = ([], True) if composite is None else composite.known(message)
@@ -301,7 +302,7 @@ class Router(Part):
             )
         if destination.kind is DestinationKind.TOPIC and destination.name.startswith(names.ADVISORY_TOPICS):
             raise refusal(
-                f"{destination} is the broker's own",
+                f"{destination} is reserved for the broker",
                 "Clients act on its messages, so only the broker sends them.",
                 ErrorKind.SECURITY,
             )

@@ -5,8 +5,8 @@ order key, so that a million of them cost little; the message itself is read bac
 it in its destination, removes the pending copy and, if it repeats, stores the next one: at any crash all of that
 happened or none of it. Nothing is sent twice, and nothing is lost.
 
-After a promotion the times are read from the store, page by page, while those known already are kept. So a large number
-of pending messages does not delay the take-over, but only the messages that are due already, by the time of this read.
+After a promotion the times are read from the store, page by page; messages that are scheduled meanwhile are added. So a
+large number of pending messages does not delay the take-over. It delays only the messages that are already due.
 
 All methods are called on the event loop, and none waits.
 """
@@ -57,12 +57,12 @@ FIRING_MAX = 500
 _FIRED = 8
 PAGE_MESSAGES = 500
 PAGE_BYTES = 2 << 20
-# Delay before a message is tried again that could not be sent, for example if its destination cannot be created.
+# Delay before a message that could not be sent is tried again, for example if its destination cannot be created.
 PUT_OFF_MS = 60_000
 # Delay of a message whose user is not known yet.
 SOON_MS = 200
-# A refused message with more to follow is tried again for this time before its schedule ends: the right or the user may
-# be missing for a moment only, for example while a file is changed in two steps, or in an older copy of it.
+# A refused message that has repetitions left is tried again for this time before its schedule ends: the right or the
+# user may be missing for a short time only, for example while a file is changed in two steps.
 REFUSED_MS = 3_600_000
 # Characters of an ended schedule in the reason.
 SHOWN_CHARACTERS_MAX = 300
@@ -204,7 +204,7 @@ class Scheduler:
     # ---- time
 
     def tick(self, now: int) -> None:
-        """Send what is due at ``now``: FIRING_MAX at a time, the earliest first."""
+        """Send the messages that are due at ``now``: FIRING_MAX at a time, the earliest first."""
         if not self._is_begun:
             self._is_begun = True
             self._load_after(0)
@@ -370,7 +370,8 @@ class Scheduler:
             if has_more and now - max(due.time, self._since) < REFUSED_MS:
                 raise
             cause = f"not sent when it was due, {_end_of(waiting, schedule)}: "
-            # Other users may read the letter: the log says what its user may not do, and where.
+            # Other users may read the letter: only the log names the operation and the destination that its user has no
+            # right to.
             shown = (
                 cause + "its user is unknown, or has no write right on all destinations that it reaches. See the log."
             )
@@ -403,12 +404,12 @@ class Scheduler:
         """Begin the next request: one at a time, and only when everything pending is known."""
         if self._requests and self.is_loaded and not self._is_request_begun:
             self._is_request_begun = True
-            self._look_after(0, self._requests[0])
+            self._read_after(0, self._requests[0])
 
-    def _look_after(self, after: OrderKey, request: _Request) -> None:
-        self._ask(after, Callback(None, lambda page: begin(self._look_through(page, request), self._start)))
+    def _read_after(self, after: OrderKey, request: _Request) -> None:
+        self._ask(after, Callback(None, lambda page: begin(self._answer_page(page, request), self._start)))
 
-    def _look_through(self, page: Page, request: _Request) -> Work[None]:
+    def _answer_page(self, page: Page, request: _Request) -> Work[None]:
         """Carry out a request for one page of pending messages."""
         pace = Pace()
         for found in page.messages:
@@ -428,7 +429,7 @@ class Scheduler:
                     page.is_end = True
                     break
         if page.messages and not page.is_end:
-            self._look_after(page.messages[-1].order_key, request)
+            self._read_after(page.messages[-1].order_key, request)
             return
         self._requests.popleft()
         self._is_request_begun = False
@@ -443,16 +444,17 @@ class Scheduler:
 
 
 def _end_of(waiting: Message, schedule: Schedule | None) -> str:
-    """Return what ends with a refused message, so that a user can schedule it again."""
+    """Return the schedule that ends with a refused message, so that a user can schedule it again."""
     if schedule is None or (schedule.cron is None and not schedule.repeat):
         return "and it was scheduled once"
     properties = waiting.properties or {}
-    asked = ", ".join(f"{name}={properties[name]!r}" for name in PROPERTIES if name in properties)
-    return f"and its schedule ends ({asked[:SHOWN_CHARACTERS_MAX]})"
+    terms = ", ".join(f"{name}={properties[name]!r}" for name in PROPERTIES if name in properties)
+    return f"and its schedule ends ({terms[:SHOWN_CHARACTERS_MAX]})"
 
 
 def may_be_scheduled(message: Message) -> bool:
-    """Return whether the properties of ``message``, which may still be bytes, need to be read: never a false No."""
+    """Return whether the properties of ``message``, which may still be bytes, must be read. A result of False is
+    certain."""
     raw = message.raw
     if raw is not None:
         return message.may_have_properties and _MARK in raw

@@ -37,7 +37,9 @@ class SharedSubscriptions(Part):
         """Return the name of the shared subscription that the client requests. ClientError if it cannot be one."""
         assert not command.has_terms or group.startswith(shared.OWN_TERMS), "MQTT has no such group"
         if not group or ("/" in group and not command.has_terms):
-            raise refusal(f"{group!r} is no name of a group", "It has no slash.", ErrorKind.DESTINATION)
+            raise refusal(
+                f"{group!r} is not a valid name of a group", "It must not contain a slash.", ErrorKind.DESTINATION
+            )
         if len(parts) != 1 or parts[0].kind is not DestinationKind.TOPIC:
             raise refusal(
                 f"{command.destination} is not one topic", "Only a single topic can be shared.", ErrorKind.DESTINATION
@@ -138,7 +140,7 @@ class SharedSubscriptions(Part):
         if present.users:
             raise refusal(
                 f"Shared subscription {asked.name} is used with another topic or selector",
-                "All its consumers have the same.",
+                "All its consumers must have the same topic and selector.",
                 ErrorKind.STATE,
             )
         self._check_may_join(client, command, asked.name, present)

@@ -1,8 +1,8 @@
 """Do the steps of long work (broker.core.slices) on the event loop: each turn uses a part of its time only.
 
 A step may take 2 ms (a selector), and a receipt needs four iterations of the loop: its command is read, handed to the
-store, reported, written. So after a long turn the next one comes four iterations later: a receipt waits for one of
-them.
+store, reported, written. So after a long turn the next turn comes four iterations later: a receipt waits for one long
+turn at most.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Time of each turn for all work of a loop together, and for one work while others wait; and one step more at most.
+#: Time of each turn for all work of a loop together, and for one work while others wait. One step may exceed it.
 TURN_SECONDS = 0.0005
 SLICE_SECONDS = 0.0005
-#: After a turn that took this long, because of a step that cannot be interrupted, others have these iterations.
+#: After a turn that took this long, because a step cannot be interrupted, this number of iterations is for other work.
 OVERLONG_SECONDS = 0.001
 GIVEN_ITERATIONS = 3
 #: Work that took this long is long work, and has its turn after all short work.

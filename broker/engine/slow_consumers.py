@@ -178,5 +178,5 @@ def _verdict(pace: _Progress, strategy: AbortSlow, now: int) -> str | None:
     if duration and now - pace.slow_since >= duration:
         return f"slow for {now - pace.slow_since} ms (max_slow_duration {duration} ms)"
     if count and pace.slow_count >= count:
-        return f"slow for the {pace.slow_count}. time (max_slow_count {count})"
+        return f"slow {pace.slow_count} times (max_slow_count {count})"
     return None

@@ -35,7 +35,7 @@ _position = attrgetter("position")
 # Subscriptions of a session with a state: to that state, and to messages that it sends to itself.
 OWN_SUBSCRIPTIONS = 2
 # A client that closes each consumer after a few messages would get a full prefetch for each of them, and return nearly
-# all of it. So its next consumer gets at first twice as many messages as the last one kept, but at least so many.
+# all of it. So its next consumer gets at first twice as many messages as the last one kept, but at least this number.
 FIRST_DELIVERIES_MIN: Final = 8
 # After each such time it gets FIRST_DELIVERIES_MIN more, until it has its prefetch. The number must not grow with time:
 # a busy client needs longer for each message the more it gets, and would then get even more.
@@ -126,8 +126,8 @@ class Subscriber(Part):
             self._access.check(client.principal, Operation.CREATE, part)
 
     def _may_read(self, client: Client, destination: Destination) -> bool:
-        """Return whether a pattern of the client includes that destination: closed ones are left out (AbstractRegion),
-        and the broker's own for all clients: a pattern does not mean them."""
+        """Return whether a pattern of the client includes that destination. It excludes destinations that the client
+        may not read (AbstractRegion) and, for every client, the broker's own destinations."""
         return not names.is_private(destination) and self._access.may(client.principal, Operation.READ, destination)
 
     def _subscribe_topics(
@@ -264,7 +264,8 @@ class Subscriber(Part):
         self._call_later(WITHHELD_SECONDS, partial(self._grant, subscription, queue))
 
     def _grant(self, subscription: Subscription, queue: Queue) -> None:
-        """Deliver more of what was withheld at the beginning of ``subscription``, whose only queue this is."""
+        """Deliver more of the messages that were withheld at the beginning of ``subscription``, whose only queue this
+        is."""
         if subscription.is_open and subscription.withheld:
             subscription.grant(FIRST_DELIVERIES_MIN)
             self._grant_later(subscription, queue)
@@ -369,9 +370,9 @@ class Subscriber(Part):
             return lambda: own
         least = 0 if client.session.can_pull else 1
         most = self._settings.prefetch_max
-        asked = command.prefetch
+        requested = command.prefetch
         policies = self._policies
-        return lambda: max(least, min(policies.prefetch(destination, asked, **kind), most))
+        return lambda: max(least, min(policies.prefetch(destination, requested, **kind), most))
 
     def set_no_local(self, client: Client, command: SetNoLocal) -> None:
         subscription = client.subscriptions.get(command.id)
@@ -380,13 +381,13 @@ class Subscriber(Part):
             subscription.no_local = command.no_local
             for queue in subscription.queues:
                 if isinstance(queue, DurableSubscription):
-                    queue.heed_no_local(subscription)
+                    queue.set_no_local(subscription)
 
     # ---- the end
 
     def unsubscribe(self, client: Client, command: Unsubscribe) -> Work[None]:
-        """Close a subscription, delete a durable one, or both in one step (ActiveMQ's clients need two).
-        If the second is refused the first holds: the session has forgotten the subscription that it closed."""
+        """Close a subscription, delete a durable one, or both in one step (ActiveMQ's clients need two). If the second
+        is refused, the first stays done: the session has forgotten the subscription that it closed."""
         pace = Pace()
         left: dict[QueueBase, None] = {}
         refused: ClientError | None = None
@@ -437,8 +438,8 @@ class Subscriber(Part):
         *,
         is_lost: bool = False,
     ) -> Work[None]:
-        """End ``subscription``. ``left`` gets the queues that it left, with its unacknowledged messages, and that are
-        to be dispatched afterwards. All messages of a queue come back at once, so that none overtakes them there.
+        """End ``subscription``. ``left`` gets the queues that have its unacknowledged messages again; the caller
+        dispatches them. All messages of a queue come back at once, so that none overtakes them there.
 
         ``seen``: see Unsubscribe. ``is_lost``: its client did not leave in order.
         """

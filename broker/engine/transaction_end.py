@@ -31,11 +31,11 @@ class TransactionEnd(Part):
 
     def make_ready(self, client: Client, transaction: Transaction, identity: TransactionId) -> Work[None]:
         """Prepare, in steps, the long part of the end that follows: the operations for the store. The code that ends
-        the transaction then calls ``forget_made``."""
+        the transaction then calls ``forget_copies``."""
         if transaction.rollback_reason is None:
             pace = Pace()
             try:
-                transaction.made = yield from self._sender.make(client, transaction.messages, identity, pace)
+                transaction.copies = yield from self._sender.make(client, transaction.messages, identity, pace)
             except ClientError as error:
                 transaction.rollback_reason = error.message
             transaction.removals = yield from self._removals(transaction, identity, pace)
@@ -53,13 +53,13 @@ class TransactionEnd(Part):
                 yield
         return removals
 
-    def forget_made(self, transaction: Transaction) -> None:
+    def forget_copies(self, transaction: Transaction) -> None:
         """Drop the result of ``make_ready`` when the end was carried out, or must wait: then it is prepared again
         later."""
         transaction.removals = None
-        made, transaction.made = transaction.made, None
-        if made is not None:
-            made.give_back()
+        copies, transaction.copies = transaction.copies, None
+        if copies is not None:
+            copies.give_back()
 
     def undo(self, transaction: Transaction) -> None:
         """Make the messages that it acknowledged available again."""
@@ -71,8 +71,8 @@ class TransactionEnd(Part):
     def commit(self, client: Client, transaction: Transaction, receipt: Receipt | None) -> Work[None] | None:
         """Commit at once and atomically; if that fails, roll back and raise ClientError.
 
-        If work is returned, the caller must do its steps before the client's next command: nothing of it is stored, and
-        the steps make it visible."""
+        If work is returned, the caller must do its steps before the client's next command: the transaction stores
+        nothing, and the steps make its messages visible."""
         identity = LocalTransactionId(client.connection.id, transaction.number)
         operations, volatile = self.parts(client, transaction, identity)
         held = transaction.held
@@ -109,12 +109,12 @@ class TransactionEnd(Part):
                 xa_code=XA_RBROLLBACK,
             )
         sender = self._sender
-        made, removals = transaction.made, transaction.removals
-        assert made is not None, "it was made ready"
+        copies, removals = transaction.copies, transaction.removals
+        assert copies is not None, "it was made ready"
         assert removals is not None, "it was made ready"
         try:
-            adds, volatile = sender.settle(client, made, identity)
-            # A full store still commits a transaction that has only acknowledgements and what a session stores about
+            adds, volatile = sender.settle(client, copies, identity)
+            # A full store still commits a transaction that has only acknowledgements and the records of a session about
             # them.
             if self._store.is_full and any(not client.owns(add.message.destination) for add in adds):
                 reason = f"Transaction {name!r} was rolled back: {self._store.full_reason}"

@@ -33,7 +33,7 @@ class Transactions(Part):
         self._sender = sender
         self._router = sender.router
         self._ending = TransactionEnd(shared, dispatcher, sender)
-        self.forget_made = self._ending.forget_made
+        self.forget_copies = self._ending.forget_copies
         self.branches = Branches(shared, dispatcher, sender.arrivals, self._ending)
         self._put_aside = 0
 
@@ -47,7 +47,7 @@ class Transactions(Part):
 
     def send(self, client: Client, command: Send) -> MustWait | None:
         """Add ``command`` to its transaction, to be carried out at the commit. Return the reason to wait, if any."""
-        assert command.transaction is not None, "only what is sent in a transaction"
+        assert command.transaction is not None, "only for a Send in a transaction"
         transaction = self._open(client, command.transaction)
         sender = self._sender
         message = command.message
@@ -81,15 +81,15 @@ class Transactions(Part):
 
     def holds(self, client: Client, command: Ack, subscription: Subscription) -> int:
         """Return the number of deliveries named by ``command`` that its transaction has already."""
-        assert command.transaction is not None, "only what is acknowledged in a transaction"
+        assert command.transaction is not None, "only for an Ack in a transaction"
         if not subscription.enlisted:
             return 0
         acknowledged = self._open(client, command.transaction).acknowledged
         return sum(each is subscription and command.first <= tag <= command.tag for each, tag, _ in acknowledged)
 
     def enlisted(self, client: Client, name: str, message_id: str, ids: set[str], last: int) -> list[tuple[str, int]]:
-        """Return subscription and tag of each delivery of that message, to the subscriptions ``ids``, that the
-        transaction has among its ``last`` ones."""
+        """Return subscription and tag of each delivery of that message, to the subscriptions ``ids``, among the
+        ``last`` newest acknowledgements of the transaction."""
         return [
             (subscription.id, tag)
             for subscription, tag, entry in self._open(client, name).acknowledged[-last:]
@@ -180,13 +180,17 @@ class Transactions(Part):
         if not (self._store.is_full or self._destinations.closed_to_producers):
             return None
         messages = self._to_be_stored(client, name)
-        made = self._open(client, name).made if messages else None
-        if made is not None:  # no selector is evaluated twice, and each in its own step
-            adds = [add.message.destination for *_, add in made.parts if add is not None] if self._store.is_full else ()
+        copies = self._open(client, name).copies if messages else None
+        if copies is not None:  # no selector is evaluated twice, and each in its own step
+            adds = (
+                [add.message.destination for *_, add in copies.parts if add is not None] if self._store.is_full else ()
+            )
             for destination in adds:
                 if not client.owns(destination):
                     return store_full(self._store.full_reason, destination, len(messages))
-            return paused((target.destination for _, target, *_ in made.parts), self._destinations.closed_to_producers)
+            return paused(
+                (target.destination for _, target, *_ in copies.parts), self._destinations.closed_to_producers
+            )
         if self._store.is_full:
             for message in messages:
                 if self._needs_room(client, message):
@@ -202,7 +206,7 @@ class Transactions(Part):
         return None
 
     def lines_of(self, client: Client, name: str) -> set[Line]:
-        """Return the limits for what becomes visible at the end of a transaction; see Sender.lines_of."""
+        """Return the limits for the messages that become visible at the end of a transaction; see Sender.lines_of."""
         lines: set[Line] = set()
         known: set[tuple[Target, bool]] = set()  # of very many messages for one queue, one is checked
         for message in self._to_be_stored(client, name):
@@ -241,8 +245,8 @@ class Transactions(Part):
         return [] if transaction.rollback_reason is not None else transaction.messages
 
     def left(self, client: Client, left: dict[QueueBase, None], pace: Pace) -> Work[None]:
-        """Roll back what is not prepared, after the end of a connection. The queues to which messages return are added
-        to ``left``; the caller must dispatch them."""
+        """Roll back the transactions that are not prepared, after the end of a connection. The queues to which messages
+        return are added to ``left``; the caller must dispatch them."""
         client.holder.add(Kind.TRANSACTIONS, -sum(map(_bytes_of, client.transactions.values())))
         transactions = [*client.transactions.values(), *self.branches.left(client)]
         client.transactions = {}

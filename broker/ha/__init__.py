@@ -1,1 +1,1 @@
-"""Election of the master: the life of a broker, its lock, its waits, and what watches over them."""
+"""Election of the master: the life of a broker, its lock, its waits, and their detectors."""

@@ -1,7 +1,7 @@
 """The thread that alone touches the lock: it polls, keeps alive, announces and releases.
 
 A volume or a database that hangs blocks only this thread, and a busy event loop does not delay a keep-alive. Futures
-return the results of requests. The thread reports what it detects on the loop.
+return the results of requests. The thread reports its observations on the loop.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class LockThread:
         """Wait for the lock. True: this broker has it, and keep-alives begin. False: ``stop_waiting`` was called.
 
         During the first ``hands_off_seconds`` this broker does not try to take the lock, unless another one has taken
-        it. Raises what the locker raises at its first poll. ``on_lost`` is called on the loop when a lock taken by this
-        call is lost.
+        it. Raises the errors that the locker raises at its first poll. ``on_lost`` is called on the loop when a lock
+        taken by this call is lost.
         """
         self._stop_waiting.clear()
         return self._request(lambda: self._acquire(hands_off_seconds, on_lost))

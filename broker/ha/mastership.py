@@ -1,4 +1,5 @@
-"""Lock, then store, then listeners; lock lost: stop at once, then become a standby again, in the same process.
+"""Life of a broker: first the lock, then the store, then the listeners. A broker that loses the lock stops at once and
+becomes a standby again, in the same process.
 
     starting -> standing by -> (lock) -> promoting -> (fence, replay, header, ports) -> master
     master -> (a trouble) -> demoted -> (a pause) -> starting
@@ -53,7 +54,7 @@ FOLLOW_INTERVAL_SECONDS = 0.1
 # Pause after a demotion or a failed promotion, for the other broker: longer each time, with jitter.
 BACK_OFF_SECONDS_MIN = 0.2
 BACK_OFF_SECONDS_MAX = 10.0
-# A free lock is taken within this time; only after it this broker reports that it is a standby.
+# A free lock is taken within this time. After this time, the broker reports that it is a standby.
 FIRST_POLL_SECONDS = 0.05
 # Interval at which signs of life are checked.
 POLL_SECONDS = 0.5
@@ -95,7 +96,7 @@ class Mastership:
         self.promotions = 0
         self.handovers = 0
         self.demotions: dict[Trouble, int] = {}
-        self.trouble: Trouble | None = None  # the last that demoted
+        self.trouble: Trouble | None = None  # the last one that led to a demotion
         self._reason = ""
         self._locker = locker
         self._open_standby = open_standby
@@ -111,7 +112,7 @@ class Mastership:
         self._has_stood = False
         self._stop = asyncio.Event()
         self._handover: asyncio.Future[None] | None = None  # set when a handover is requested
-        self._asking: list[asyncio.Future[HandedOver]] = []
+        self._requests: list[asyncio.Future[HandedOver]] = []
         self._lost: asyncio.Future[BaseException] | None = None
         self._back_off = BACK_OFF_SECONDS_MIN
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -166,13 +167,13 @@ class Mastership:
             raise NotMaster(f"this broker is {self.phase.value}: {self.reason}")
         if not self._handover.done():
             self._handover.set_result(None)
-        asked: asyncio.Future[HandedOver] = asyncio.get_running_loop().create_future()
-        self._asking.append(asked)
-        return await asked
+        request: asyncio.Future[HandedOver] = asyncio.get_running_loop().create_future()
+        self._requests.append(request)
+        return await request
 
     async def run(self) -> None:
-        """Run as standby, then as master, then as standby again, until ``stop``. Raises what the operator must repair
-        (broker.ha.states)."""
+        """Run as standby, then as master, then as standby again, until ``stop``. Raises the errors that the operator
+        must repair (broker.ha.states)."""
         self._loop = asyncio.get_running_loop()
         await self._service.bind()
         self._lock = LockThread(self._locker, self._threads, self, self._call_soon)
@@ -198,7 +199,7 @@ class Mastership:
                 if standby is None or not await self._stand_by(lock, life, standby):
                     return
                 store = await self._promote(life, standby)
-                self.store, self.standby = store, None  # the store took over what the standby had open
+                self.store, self.standby = store, None  # the store took over the open files of the standby
                 began = await self._be_master(life, store)
             finally:
                 await self._let_go(lock, life)
@@ -285,7 +286,7 @@ class Mastership:
             await self._follow_until(acquiring, lock, life, standby)
         try:
             is_ours = await acquiring
-        except LockError:  # only a first poll raises: the operator must repair the cause, however late
+        except LockError:  # raised only by the first poll, even a late one: the operator must repair the cause
             self._has_stood = False
             raise
         if not is_ours or self._stop.is_set():
@@ -321,13 +322,13 @@ class Mastership:
                 await self._in_time(Wait.RELEASE, acquiring)
         if following.done() or not self._stop.is_set():
             await self._within(Wait.FOLLOW, following, life.seen_alive, StorageHung)
-        if not acquiring.done():  # if it gets the lock when it wakes up, the queued request releases it
+        if not acquiring.done():  # if the thread gets the lock later, the queued request releases it
             raise LockUnavailable(f"{self._locker.where} does not answer")
 
     def lock_is_held_by(
         self, holder: Holder | None, waiters: list[Holder] | None, silent_seconds: float | None
     ) -> None:
-        """Note what the lock thread saw (broker.ha.lock_thread.Listener)."""
+        """Note the holder and the waiters of the lock (broker.ha.lock_thread.Listener)."""
         self.waiters = waiters
         if self.phase not in (Phase.STARTING, Phase.STANDBY) or self._stop.is_set():
             return
@@ -396,8 +397,8 @@ class Mastership:
         return store
 
     async def _be_master(self, life: VolumeThread, store: AnyStore) -> float:
-        """Serve until all but the lock is handed over. Return when the handover began. Raises the error if the lock or
-        the store is lost before."""
+        """Serve until all but the lock is handed over. Return the time when the handover began. Raises the error if the
+        lock or the store is lost before."""
         self._handover = asyncio.get_running_loop().create_future()
         try:
             await self._serve(store)
@@ -421,7 +422,7 @@ class Mastership:
 
     async def _serve(self, store: AnyStore) -> None:
         assert self._lock is not None, "a master has a lock"
-        # Not awaited: clients wait, and the lock is held even if it accepts the name late.
+        # Not awaited, because clients wait: the lock is held even if the name is written to it late.
         self._lock.announce(store.epoch, self._locker.request.holder.admin)
         serving = asyncio.ensure_future(self._service.serve(store))
         if not await self._in_time(Wait.SERVE, serving):
@@ -436,12 +437,12 @@ class Mastership:
             f"master of epoch {store.epoch}; {store.records_replayed} records read in {store.recovery_seconds:.3f} s",
         )
 
-    async def _until_over(self, store: AnyStore, asked: asyncio.Future[None]) -> None:
+    async def _until_over(self, store: AnyStore, requested: asyncio.Future[None]) -> None:
         """Serve until a handover or a stop is requested, and a checkpoint is made. Raises the error if the lock or the
         store is lost before."""
 
         async def serve() -> None:
-            await self._unless_stopped(asked)
+            await self._unless_stopped(requested)
             # While clients are still served: the last checkpoint, for which clients wait, then has little to do.
             self._record("handover-asked", reason="stop" if self._stop.is_set() else "asked for")
             done = [asyncio.wrap_future(each) for each in store.checkpoint()]
@@ -450,7 +451,8 @@ class Mastership:
         await self._within(Wait.STORAGE, serve(), store.seen_alive, StorageHung)
 
     async def _hand_over(self, life: VolumeThread, store: AnyStore) -> float:
-        """Finish the work in progress and make a checkpoint; the lock is released after that. Return when it began."""
+        """Finish the work in progress and make a checkpoint; the lock is released after that. Return the time when the
+        handover began."""
         began = self._threads.monotonic()
         self._record("draining")
         self._move(Event.HANDOVER_ASKED, "handing over")
@@ -478,14 +480,14 @@ class Mastership:
             self._move(Event.LET_GO, f"{reason}; this broker does not take the lock for {self._hands_off:g} s")
 
     def _answer_handovers(self, outcome: HandedOver | NotMaster) -> None:
-        asking, self._asking = self._asking, []
-        for asked in asking:
-            if asked.done():
+        requests, self._requests = self._requests, []
+        for request in requests:
+            if request.done():
                 continue  # the caller is gone
             if isinstance(outcome, HandedOver):
-                asked.set_result(outcome)
+                request.set_result(outcome)
             else:
-                asked.set_exception(outcome)
+                request.set_exception(outcome)
 
     def _on_lost(self, life: VolumeThread, reason: BaseException) -> None:
         """Stop the store of this life (on the loop). From this moment no client receives anything."""
@@ -494,7 +496,7 @@ class Mastership:
                 self.store.halt()  # prove: lost-store-is-halted
             self._lost.set_result(reason)
 
-    # ---- waiting, and what hangs
+    # ---- waits and hangs
 
     async def _within(
         self,
@@ -503,7 +505,8 @@ class Mastership:
         seen_alive: Callable[[], float] | None,
         hung: Callable[[str], Exception],
     ) -> T:
-        """Return the result of ``work``. Raises what is lost meanwhile, and ``hung`` at the bound of this wait.
+        """Return the result of ``work``. Raises the error if the lock or the store is lost meanwhile, and ``hung`` at
+        the bound of this wait.
 
         ``seen_alive`` returns the last sign of life of the working threads; None: the work is on the loop.
         """
@@ -531,8 +534,8 @@ class Mastership:
             working.cancel()
 
     async def _in_time(self, wait: Wait, work: asyncio.Future[Any] | Coroutine[Any, Any, Any]) -> bool:
-        """Return whether the work was done, or failed, within the bound of this wait. After it a future continues, a
-        coroutine is cancelled."""
+        """Return whether the work was done, or failed, within the bound of this wait. At the bound, a future continues
+        and a coroutine is cancelled."""
         working = asyncio.ensure_future(work)
         done, _ = await asyncio.wait([working], timeout=self._bounds[wait].seconds)
         if not done and working is not work:

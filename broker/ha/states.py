@@ -1,8 +1,9 @@
 """The life of a broker as two tables: the phase that follows an event, and the result of each trouble.
 
-`TRANSITIONS` says which phase an event leads to; there is no other way from one phase to another. `RECOGNISED` says by
-which type, errno or SQLSTATE a failure is known: never by the text of a message. `ANSWERS` says what each trouble leads
-to at each moment. Together they replace ActiveMQ's IO exception handlers; ``tandemmq doctor errors`` prints them.
+`TRANSITIONS` says which phase an event leads to; there is no other way from one phase to another. `RECOGNISED` lists
+the types, errnos and SQLSTATEs by which a failure is recognised; the text of a message is never used. `ANSWERS` is the
+result of each trouble at each moment. Together they replace ActiveMQ's IO exception handlers; ``tandemmq doctor
+errors`` prints them.
 
 Pure: nothing here waits, logs or touches a disk.
 """
@@ -196,7 +197,7 @@ _LATER: Final = {
     Moment.HANDOVER: Answer.DEMOTE,
 }
 _ALWAYS: Final = {Moment.START: Answer.DEMOTE, **_LATER}
-# The operator is present at the first start, and corrects what is wrong then.
+# The operator is present at the first start, and corrects errors then.
 _NOT_AT_START: Final = {Moment.START: Answer.END, **_LATER}
 # A lock that does not answer is not lost: a master continues while its last proof holds.
 _PATIENT: Final = {**_NOT_AT_START, Moment.STANDBY: Answer.CONTINUE, Moment.MASTER: Answer.CONTINUE}
@@ -225,7 +226,7 @@ ANSWERS: Final[Mapping[Trouble, Mapping[Moment, Answer]]] = {
 
 
 #: Troubles that may affect this broker or its host alone: after them the lock is left to the others for a while. After
-#: the pause another broker has it, or the chances are equal.
+#: the pause another broker has the lock, or all compete for it again.
 LEAVES_THE_LOCK: Final = frozenset(
     {
         Trouble.LOOP_HUNG,
@@ -244,12 +245,13 @@ LEAVES_THE_LOCK: Final = frozenset(
 
 
 class NotMaster(Exception):
-    """Only a master can hand over; the message says what this broker is."""
+    """Only a master can hand over; the message states the role of this broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """The result of a handover. ``seconds``: from the last receipt that could be given to the lock's release."""
+    """The result of a handover. ``seconds``: time from the last moment of a possible receipt until the release of the
+    lock."""
 
     epoch: int
     seconds: float

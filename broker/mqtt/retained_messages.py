@@ -209,8 +209,8 @@ class Retaining(InProcessClient):
         if not self._callbacks or not self.is_loaded:
             return
         self._has_former = False
-        told, self._callbacks = self._callbacks, {}
-        for then in told:
+        callbacks, self._callbacks = self._callbacks, {}
+        for then in callbacks:
             then()
 
     def _count_topics(self) -> None:
@@ -229,11 +229,11 @@ class Retaining(InProcessClient):
         if self.is_loaded:
             self._has_former = False
         self._call_loaded()
-        gone = self.retained.expire(self._clock())
-        for kept in gone:
+        expired = self.retained.expire(self._clock())
+        for kept in expired:
             self._give_up(kept.tag)
         self._count_topics()
-        if len(gone) == ITEMS:
+        if len(expired) == ITEMS:
             self._timer = self._loop.call_soon(self._on_timer)
         else:
             self._set_timer()
@@ -367,7 +367,7 @@ class Retained:
 
     def expire(self, now: int) -> list[Kept]:
         """Remove and return at most ITEMS messages that have expired at ``now``, in milliseconds since 1970."""
-        gone: list[Kept] = []
+        expired: list[Kept] = []
         expiring = self._expiring
         for _ in range(ITEMS):
             if not expiring or expiring[0][0] > now:
@@ -375,8 +375,8 @@ class Retained:
             kept = heappop(expiring)[2]
             if self.get(kept.topic) is kept:
                 self.remove(kept.topic)
-                gone.append(kept)
-        return gone
+                expired.append(kept)
+        return expired
 
     def matching(self, topic_filter: str, now: int, after: str = "", until: int = NEWEST) -> Iterator[Message | None]:
         """Yield the messages of the matching topics after the topic ``after``, in the order of topics. Messages that

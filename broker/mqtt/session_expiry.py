@@ -117,13 +117,13 @@ class SessionExpiry:
         self._producer = broker_producer(self._connection_id)
         self.wills = Wills(engine, self._holder, clock, self._next_message_id, may_retain)
         self.ended = 0
-        self._asked: set[asyncio.Task[None]] = set()  # tasks that look up users
+        self._lookups: set[asyncio.Task[None]] = set()  # tasks that look up users
         self._task = self._loop.create_task(self._run(), name="mqtt-endings")
 
     def end(self) -> None:
         """End the term."""
         self._task.cancel()
-        for each in self._asked:
+        for each in self._lookups:
             each.cancel()
         if self._timer is not None:
             self._timer.cancel()
@@ -144,8 +144,8 @@ class SessionExpiry:
             then(None)
             return
         task = self._loop.create_task(self._find_user(queue, then), name="mqtt-session-user")
-        self._asked.add(task)
-        task.add_done_callback(self._asked.discard)
+        self._lookups.add(task)
+        task.add_done_callback(self._lookups.discard)
 
     async def _find_user(self, queue: Destination, then: Callable[[str | ClientError | None], None]) -> None:
         found: str | ClientError | None = None
@@ -411,9 +411,9 @@ class SessionExpiry:
         away = _Away(client_id, kept, size, queue, is_noted=kept.left_at > 0)
         self.wills.hold(kept.user, size)
         if kept.left_at:
-            gone = max(0, now - kept.left_at) / 1000
-            seconds = kept.expiry if kept.expiry == NEVER else max(0, kept.expiry - gone)
-            self._await(away, max(0, away.will_delay - gone), seconds)
+            absent_seconds = max(0, now - kept.left_at) / 1000
+            seconds = kept.expiry if kept.expiry == NEVER else max(0, kept.expiry - absent_seconds)
+            self._await(away, max(0, away.will_delay - absent_seconds), seconds)
         else:  # the client was connected when the former term ended
             kept.left_at = now
             # prove: time-to-come-back "max(kept.expiry, GRACE_SECONDS)" -> "kept.expiry"

@@ -83,7 +83,7 @@ class Refused(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         text = f"connector {self._name}: too many connections, one refused: {self._reason}"
         self._limited.warning(self._name, "one refused", text, log_events.TOO_MANY_CONNECTIONS)
-        writing = cast("asyncio.WriteTransport", transport)  # uvloop's, with TLS, is no subclass of it
+        writing = cast("asyncio.WriteTransport", transport)  # with TLS, uvloop's transport is not a subclass of it
         writing.write(self._answer)
         writing.close()
 
@@ -305,7 +305,7 @@ class Server:
         if is_connector_full:
             reason = f"maximumConnections of this connector is {connector.connections_max}."
         elif len(self._connections) >= self._connections_max:
-            reason = f"There are file descriptors for {self._connections_max} (LimitNOFILE)."
+            reason = f"The file descriptors allow {self._connections_max} connections (LimitNOFILE)."
         else:
             return None
         now = asyncio.get_running_loop().time()

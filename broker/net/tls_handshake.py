@@ -40,7 +40,7 @@ READ_BYTES_MAX = 16 * 1024
 # A ClientHello has 300 to 2,000 bytes. OpenSSL takes up to 131,396, and allocates all of them when it has the length.
 # More does not fit into one record.
 HELLO_BYTES_MAX: Final = 16 * 1024 - 4
-# What OpenSSL may allocate for any later message: 4/3 of the longest.
+# Maximum number of bytes that OpenSSL allocates for a later message: 4/3 of the longest message.
 LATER_MESSAGE_BYTES: Final = 175_200
 # Header of the record (RFC 8446, section 5.1), and the header of the message that begins in it (section 4).
 _HEAD_BYTES: Final = 9
@@ -179,10 +179,11 @@ class TlsServer:
 class Handshake(asyncio.BufferedProtocol):
     """Handshake in progress. Received bytes of its peer wait for their turn; further bytes are not read. On the loop.
 
-    Until the ClientHello is whole, only its bytes are kept: the objects of TLS take much more time and memory.
-    ``hello`` is done then, with "", or with the reason why it does not come. ``begin`` before the loop's ``start_tls``
-    with this socket, ``end`` after it. ``counted_bytes``: what this object and OpenSSL hold; ``count`` gets each
-    change. ``refusal``: why this object closed the socket, in words that the peer did not choose; "" if it did not.
+    Until the ClientHello is whole, only its bytes are kept: the objects of TLS take much more time and memory. The
+    result of ``hello`` is "" then, or the reason why there is no ClientHello. Call ``begin`` before the loop's
+    ``start_tls`` with this socket, and ``end`` after it. ``counted_bytes``: memory of this object and OpenSSL;
+    ``count`` gets each change. ``refusal``: the reason why this object closed the socket, without any text of the peer;
+    "" if it did not close the socket.
     """
 
     def __init__(

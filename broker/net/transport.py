@@ -121,7 +121,7 @@ class Store(Protocol):
         """Return whether this broker may write to its clients. Called once in a turn (``Store.may_speak``)."""
 
     def take_reports(self) -> bool:
-        """Take what has become durable; return whether there was something (``Store.take_reports``)."""
+        """Take the operations that have become durable; return whether there were any (``Store.take_reports``)."""
 
     def check_fence_soon(self) -> None:
         """Request a fence check soon. Called when the broker may not write."""
@@ -214,7 +214,7 @@ class Outbox:
             self.call()
 
     def take_reports(self) -> None:
-        """Write what clients get for messages that became durable meanwhile, between two steps of a turn."""
+        """Write the output for messages that became durable meanwhile, between two steps of a turn."""
         if self._engine.store.take_reports() and self.dirty:
             self.flush(is_between=True)
 
@@ -814,7 +814,9 @@ class Connection:
     def end_input(self) -> None:
         """Close the connection because of its incomplete frame. Called by UnfinishedInput."""
         self.log_fault("rest of a frame", f"{self}: disconnected: other clients waited for the rest of its frame")
-        self._fail("Incomplete frames use all of their memory", f"It was not complete within {FRAME_SECONDS_MAX:g} s.")
+        self._fail(
+            "Incomplete frames use all of their memory", f"The frame was not complete within {FRAME_SECONDS_MAX:g} s."
+        )
 
     def end_congestion(self) -> None:
         """Resume reading after congestion. Called by Outbox.resume_reading."""
@@ -854,7 +856,7 @@ class Connection:
         if not session.is_logged_in and now >= self._login_until:
             self.log_fault("no login", f"{self} began a session but did not log in: disconnected", level=logging.INFO)
             detail = f"It must come within {limits.login_seconds_max:g} seconds of the greeting."
-            self._fail("No login came", detail, ErrorKind.TIMEOUT)
+            self._fail("No login was received", detail, ErrorKind.TIMEOUT)
             return
         if self._states & _BEHIND and now - self._unread_since > limits.unread_seconds_max:
             log.warning(

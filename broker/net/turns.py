@@ -1,11 +1,11 @@
 """Fair use of the turns of the event loop by connections whose input does not fit into one turn.
 
-A connection parses its input for ``SLICE_SECONDS`` at most, and is read for ``READ_SECONDS``; all together do for
-``TURN_SECONDS`` of each turn. A connection that has more, or that finds the time used up, waits, and is not read
-meanwhile. The line has first the connections that found no time, so that a client that sends little hardly waits; then
-the connections that had a slice, one after the other, for ``SPENT_SECONDS`` each. Of these, the ones that sent messages
-come last: otherwise senders that are faster than consumers would leave the consumers no time to acknowledge, and a
-message that waits costs twice as much as one that is consumed at once.
+In each turn a connection parses its input for at most ``SLICE_SECONDS`` and is read for at most ``READ_SECONDS``; all
+connections together use at most ``TURN_SECONDS``. A connection that has more, or that finds the time used up, waits,
+and is not read meanwhile. First in the line are the connections that found no time, so that a client that sends little
+hardly waits. Then come the connections that had a slice, one after the other, for ``SPENT_SECONDS`` each. Of these, the
+ones that sent messages come last: otherwise senders that are faster than consumers would leave the consumers no time to
+acknowledge, and a message that waits costs twice as much as one that is consumed at once.
 
 Between the two parts of the line, the loop hands the commands of the first to the store, which writes while the second
 part has its time. Between the steps, the reports of the store are taken and the receipts written (``between``). Before
@@ -54,7 +54,7 @@ class Waiting(Protocol):
 class Turns:
     """Turns of the connections of one server. For the loop's thread. ``clock``: seconds; it also advances within a
     turn, and every ``until`` is a time of it. ``turn_seconds``: time of each turn for all connections together.
-    ``between`` is called between the steps of connections, ``note_load`` with whether connections wait."""
+    ``between`` is called between the steps of connections, ``note_load`` with True if connections wait."""
 
     _loop: asyncio.AbstractEventLoop
     clock: Callable[[], float] = time.monotonic
@@ -66,7 +66,7 @@ class Turns:
     _fresh: deque[Waiting] = field(default_factory=deque, init=False)
     _spent: deque[Waiting] = field(default_factory=deque, init=False)
     _senders: deque[Waiting] = field(default_factory=deque, init=False)  # had a slice, too, and sent messages in it
-    _told: float = field(default=-TELL_SECONDS, init=False)
+    _logged_at: float = field(default=-TELL_SECONDS, init=False)
     number: int = field(default=0, init=False)  # of this turn
     began: float = field(default=0.0, init=False)  # by the loop's time
     _turns_without_load: int = field(default=0, init=False)
@@ -100,19 +100,19 @@ class Turns:
         line.append(connection)
         self._call()
 
-    def took(self, seconds: float, who: object, what: Iterable[object]) -> None:
+    def took(self, seconds: float, connection: object, commands: Iterable[object]) -> None:
         """Note a step that cannot be interrupted; a long one is logged, with its connection and its work."""
         if seconds < OVERLONG_SECONDS:
             return
         self.overlong += 1
         now = self.clock()
-        if now - self._told >= TELL_SECONDS:
-            self._told = now
-            kinds = ", ".join(dict.fromkeys(type(each).__name__ for each in what)) or "nothing whole"
+        if now - self._logged_at >= TELL_SECONDS:
+            self._logged_at = now
+            kinds = ", ".join(dict.fromkeys(type(each).__name__ for each in commands)) or "no complete command"
             log.warning(
                 "the event loop was busy for %.0f ms with input from %s: %s",
                 seconds * 1000,
-                who,
+                connection,
                 kinds,
                 extra=log_events.LOOP_BUSY,
             )

@@ -142,7 +142,7 @@ class WebSocket(asyncio.Protocol):
         found = None if self._below is None else self._below.get_extra_info("socket")
         return -1 if found is None else int(found.fileno())
 
-    # ---- what the loop calls
+    # ---- called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._below = cast("asyncio.Transport", transport)

@@ -191,7 +191,7 @@ class Lines(logging.Handler):
     # ---- on the log's thread
 
     def _write(self) -> None:
-        told = 0
+        reported = 0
         while True:
             self._wake.wait()
             self._wake.clear()
@@ -204,8 +204,8 @@ class Lines(logging.Handler):
                 else:
                     former, self._target = self._target, item
                     former.close()
-            if self.dropped > told and not self._is_failing:
-                number, told = self.dropped - told, self.dropped
+            if self.dropped > reported and not self._is_failing:
+                number, reported = self.dropped - reported, self.dropped
                 log.warning("%d lines of the log were dropped", number, extra=log_events.LINES_DROPPED)
 
     def _write_lines(self, first: bytes) -> None:

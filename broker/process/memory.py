@@ -33,7 +33,7 @@ MAPPED_BYTES_MIN = 256 * 1024
 # page faults than with 32 MiB.
 TRIMMED_BYTES_MIN = 4 << 20
 PERIOD_SECONDS: Final = 2.0
-# Growth of the process beside what is used, from which on the free memory is returned.
+# Free memory of the process, in addition to a steady load's, at which it is returned to the system.
 FREE_BYTES_MIN: Final = 4 << 20
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -57,8 +57,8 @@ def give_back_long_blocks() -> None:
 
 
 def _open_statm() -> int | None:
-    """Return a descriptor of the sizes of this process; it stays open, for there may be no other later. None: the
-    system has no /proc."""
+    """Return a descriptor of the sizes of this process; it stays open, because later no descriptor may be free. None:
+    the system has no /proc."""
     try:
         return os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -79,8 +79,8 @@ def trim() -> None:
 class FreeMemory:
     """Return free memory to the system while it is little, so that the event loop hardly waits for it.
 
-    After each period the growth of the process is compared with the memory that clients used at most in this period
-    and the one before: what a steady load frees and allocates again stays. For the loop's thread.
+    After each period the growth of the process is compared with the memory that clients used at most in this period and
+    the one before: memory that a steady load frees and allocates again is kept. For the loop's thread.
     """
 
     __slots__ = ("_beside", "_can_trim", "_clock", "_ends", "_statm", "_trimming", "_used", "_used_before")
@@ -92,7 +92,7 @@ class FreeMemory:
         self._ends = 0.0  # of the period
         self._used = 0  # at most in the period
         self._used_before = 0  # at most in the period before
-        self._beside = 1 << 62  # of the process, beside what is used: after the last trim, or the minimum since
+        self._beside = 1 << 62  # process memory minus used memory: after the last trim, or the minimum since
 
     def update(self, used: int) -> None:
         """Note ``used``, the bytes that clients use (``Memory.used``); at the end of a period begin to trim, on a

@@ -16,7 +16,7 @@ def roomy() -> bool:
 
 
 def uncounted(count: int) -> None:
-    """Do nothing: there is no transport that counts what waits."""
+    """Do nothing: there is no transport that counts waiting bytes."""
 
 
 @dataclass(slots=True, eq=False, repr=False)

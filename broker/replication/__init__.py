@@ -1,1 +1,1 @@
-"""A set of brokers without a shared volume: the master's journal on the disks of a quorum."""
+"""A set of brokers without a shared volume: a quorum of nodes stores the master's journal on their own disks."""

@@ -1,9 +1,8 @@
 """A node's own copy of the journal while another node writes the journal: its present content, the cut, and the bytes
 received.
 
-For one thread. This module writes what the master wrote, byte for byte. The standby that follows this directory
-(store.standby) reads only what is final, so a cut never touches what the standby has applied
-(docs/formats/replication.md).
+For one thread. This module writes the same bytes as the master. The standby that follows this directory (store.standby)
+reads only the final part, so a cut never removes records that the standby has applied (docs/formats/replication.md).
 """
 
 # proofs: journal-copy
@@ -103,7 +102,7 @@ class JournalCopy:
     def position(self) -> Position:
         return self.standing.position
 
-    # ---- what is there
+    # ---- present content
 
     def scan(self) -> Standing:
         """Read the present content, and make it durable: a process that died may have left it in memory only."""
@@ -169,14 +168,15 @@ class JournalCopy:
     # ---- following
 
     def is_forked(self, common: tuple[int, int], final: tuple[int, int]) -> bool:
-        """Return whether the master's journal differs from this one before what is final here. False if the file of the
-        final place was given up and removed: then this node is further back than before, and lacks nothing."""
+        """Return whether the master's journal differs from this one before the final place of this node. False if the
+        file of the final place was given up and removed: then this node is further back than before, but lacks
+        nothing."""
         return common < final and final[0] in self._files.list()
 
     def begin(self, common: tuple[int, int], files: Collection[int], lacking: Collection[int]) -> None:
-        """Remove what the master does not have: what is after ``common``, newest first, then files before it that are
-        not among ``files``, oldest first. Durable on return; what was cut off is kept in ``quarantine/``. The master
-        sends the files ``lacking`` first."""
+        """Remove bytes that the master does not have: first those after ``common``, newest first, then files before it
+        that are not among ``files``, oldest first. Durable on return; the removed bytes after ``common`` are kept in
+        ``quarantine/``. The master sends the files ``lacking`` first."""
         self._close()
         common_file, common_end = common
         there = self._files.list()
@@ -399,7 +399,7 @@ class JournalCopy:
         self._dirty.clear()
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the open files."""
         self._close()
         self._background.shutdown(wait=True)
         self._syncer.shutdown(wait=True)

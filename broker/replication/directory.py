@@ -4,13 +4,13 @@
     /default/orders/nodes              stays
     /default/orders/nodes/<store id>   JSON of an Entry and a nonce; goes with the session of the node that made it
 
-One thread watches: it lists all entries, writes our own if it is missing or old, and waits for the next watch. Each
-turn reads everything. So it also finds changes of which no watch informed it, because a session was lost or a server
-was restored to an older state.
+One thread watches: it lists all entries, writes this node's entry if it is missing or old, and waits for the next
+watch. Each turn reads everything. So it also finds changes of which no watch informed it, because a session was lost or
+a server was restored to an older state.
 
-A node of our store id that we did not make is either from our former process, which has ended, or from a copy of our
-store directory, which runs. It is replaced once; if it comes back, its owner is alive, and that is reported as a
-problem.
+An entry with this node's store id that this process did not write is either from the former process, which has ended,
+or from a running copy of the store directory. It is replaced once. If it comes back, its owner is alive, and that is
+reported as a problem.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class ZooKeeperDirectory:
         self._own: Entry | None = None
         self._others: tuple[Entry, ...] = ()
         self._problem: str | None = "no server was reached yet"
-        self._told: tuple[Entry, ...] = ()
+        self._reported: tuple[Entry, ...] = ()
         self._replaced: set[str] = set()  # nonces, a few in the life of a process
         self._failing_since: float | None = None
         self._patience_seconds = place.session_timeout_seconds
@@ -198,7 +198,7 @@ class ZooKeeperDirectory:
                 log.exception("%s", self.where)
                 self._failed(f"{self.where} is unavailable: {error!r}")
                 pause = RETRY_SECONDS
-            self._tell()
+            self._report()
             self._wake.wait(pause)
         self._session.close()
 
@@ -214,7 +214,7 @@ class ZooKeeperDirectory:
         return None if own is None else self._write(own, found.get(own.store))
 
     def _list(self) -> dict[str, _Found]:
-        """Return all nodes by store id. From here on a change of any node wakes us."""
+        """Return all nodes by store id. From here on a change of any node wakes this thread."""
         from kazoo.exceptions import NoNodeError
 
         try:
@@ -227,7 +227,7 @@ class ZooKeeperDirectory:
             try:
                 content, status = self._call("get", f"{self._place.nodes}/{name}", watch=self._changed)
             except NoNodeError:
-                continue  # it was removed: the watch on its parent has woken us
+                continue  # it was removed: the watch on its parent has woken this thread
             entry, nonce = decode(content)
             if entry is not None and entry.store != name:
                 entry = None
@@ -243,8 +243,8 @@ class ZooKeeperDirectory:
         self._call("ensure_path", self._place.nodes)
 
     def _write(self, own: Entry, found: _Found | None) -> str | None:
-        """Write this node's entry if it is missing or old. The next turn reads and compares what is written now: the
-        watch wakes us."""
+        """Write this node's entry if it is missing or old. The next turn, for which the watch wakes this thread, reads
+        and compares the entry that is written now."""
         from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
         path, content = f"{self._place.nodes}/{own.store}", encode(own, self._nonce)
@@ -291,10 +291,10 @@ class ZooKeeperDirectory:
         place = self._place
         return ZooKeeperSession(self.where, place.hosts, place.session_timeout_seconds, place.digest, BootClock())
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         entries = self.entries()
-        if entries != self._told and not self._ended.is_set():
-            self._told = entries
+        if entries != self._reported and not self._ended.is_set():
+            self._reported = entries
             self._on_change()
 
 
@@ -304,8 +304,8 @@ def encode(entry: Entry, nonce: str) -> bytes:
 
 
 def decode(content: bytes | None) -> tuple[Entry | None, str]:
-    """Return the entry and the nonce in ``content``. Never fails: no member wrote what cannot be read. Unknown keys
-    come from a newer member, and are ignored."""
+    """Return the entry and the nonce in ``content``. Never fails: unreadable content is not that of a member. Unknown
+    keys come from a newer member, and are ignored."""
     if content is None or len(content) > ENTRY_BYTES_MAX:
         return None, ""
     try:

@@ -175,7 +175,7 @@ class Candidate:
                 link.send(message)
         self._proceed_if_won()
 
-    def would_answered(self, link: Link, message: PreVoteAnswer) -> None:
+    def pre_vote_answered(self, link: Link, message: PreVoteAnswer) -> None:
         self._highest = max(self._highest, message.epoch)
         self._note_answer(link, message.id, PreVote, message.yes, message.reason)
 
@@ -251,12 +251,12 @@ class Candidate:
         if any(each.set is not None for each in there):
             return  # a set is there: this node follows as a learner
         if len(there) != state.settings.replicas:
-            state.say_waiting(f"waits for {state.settings.replicas} nodes to found the set; there are {len(there)}")
+            state.set_waiting(f"waits for {state.settings.replicas} nodes to found the set; there are {len(there)}")
             return
         with_journal = [each for each in there if each.has_journal]
         if len(with_journal) > 1:
             names = ", ".join(each.node for each in with_journal)
-            state.say_waiting(f"a set cannot be founded: {names} have a journal each; only one may")
+            state.set_waiting(f"a set cannot be founded: {names} have a journal each; only one may")
             return
         if max(with_journal or there, key=lambda each: (each.weight, each.store)) is not mine:
             return

@@ -40,13 +40,13 @@ def parse_object(data: bytes | memoryview) -> dict[str, Any]:
     except RecursionError:
         raise FieldError("is nested too deeply") from None
     except ValueError as error:
-        raise FieldError(f"is no JSON: {error}") from None
+        raise FieldError(f"is not JSON: {error}") from None
     found: dict[str, Any] = mapping(parsed)
     return found
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 _decode_json: Final = json.JSONDecoder(parse_constant=_refuse_constant).decode
@@ -64,20 +64,20 @@ def valid_if(is_valid: Callable[[Any], bool], otherwise: str) -> Check:
 
 
 def number_from(least: int, most: int, what: str) -> Check:
-    return valid_if(lambda value: type(value) is int and least <= value <= most, f"no {what}")
+    return valid_if(lambda value: type(value) is int and least <= value <= most, f"not a {what}")
 
 
 number: Final = number_from(0, NUMBER_MAX, "number from 0 to 2^63 - 1")
 signed: Final = number_from(-NUMBER_MAX, NUMBER_MAX, "number of 64 bits")
 file_number: Final = number_from(0, FILE_MAX, "number of a file")
 boolean: Final = valid_if(lambda value: type(value) is bool, "neither true nor false")
-mapping: Final = valid_if(lambda value: isinstance(value, dict), "no object")
+mapping: Final = valid_if(lambda value: isinstance(value, dict), "not an object")
 
 
 def text_up_to(characters_max: int) -> Check:
     def check(value: Any) -> str:
         if not isinstance(value, str):
-            raise FieldError(f"{_short(value)} is no text")
+            raise FieldError(f"{_short(value)} is not a text")
         if len(value) > characters_max:
             raise FieldError(f"a text of {len(value)} characters; at most {characters_max} are allowed")
         if not is_text(value):
@@ -124,7 +124,7 @@ def list_of(check: Check) -> Check:
     def checked(value: Any) -> tuple[Any, ...]:
         if isinstance(value, list):
             return tuple(map(check, value))
-        raise FieldError(f"{_short(value)} is no list")
+        raise FieldError(f"{_short(value)} is not a list")
 
     return checked
 
@@ -135,7 +135,7 @@ def row_of(*checks: Check) -> Check:
     def checked(value: Any) -> tuple[Any, ...]:
         if isinstance(value, list) and len(value) == len(checks):
             return tuple(check(part) for check, part in zip(checks, value, strict=True))
-        raise FieldError(f"{_short(value)} is no list of {len(checks)}")
+        raise FieldError(f"{_short(value)} is not a list of {len(checks)}")
 
     return checked
 
@@ -161,18 +161,18 @@ def voters(ids: Any, names: Any) -> Voters:
         raise FieldError(f"{len(stores)} voters; from 1 to {VOTERS_MAX} are allowed")
     if len(set(stores)) < len(stores):
         raise FieldError(f"{_short(ids)} names a voter twice")
-    said = mapping(names)
-    if len(said) > VOTERS_MAX:
-        raise FieldError(f"{len(said)} names; at most {VOTERS_MAX} are allowed")
-    return Voters(stores, {identity(store): node(name) for store, name in said.items()})
+    by_store = mapping(names)
+    if len(by_store) > VOTERS_MAX:
+        raise FieldError(f"{len(by_store)} names; at most {VOTERS_MAX} are allowed")
+    return Voters(stores, {identity(store): node(name) for store, name in by_store.items()})
 
 
 def founding(value: Any) -> Founding:
-    said = mapping(value)
-    missing = {"set", "voters", "names"} - said.keys()
+    content = mapping(value)
+    missing = {"set", "voters", "names"} - content.keys()
     if missing:
         raise FieldError(f"a founding without {', '.join(sorted(missing))}")
-    return Founding(identity(said["set"]), voters(said["voters"], said["names"]))
+    return Founding(identity(content["set"]), voters(content["voters"], content["names"]))
 
 
 def as_json(value: object) -> Mapping[str, Any]:

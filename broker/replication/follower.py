@@ -52,10 +52,10 @@ class Follower:
         self._copy = state.copy
         self._links = links
         self._free_bytes = free_bytes
-        self._told_final = NOWHERE
+        self._received_final = NOWHERE
         # Places last reported to the master: received, and on this disk.
-        self._told_memory = self._told_disk = NOWHERE
-        self._told_free = 0  # free bytes, reported without other news
+        self._reported_memory = self._reported_disk = NOWHERE
+        self._reported_free = 0  # free bytes, reported without other news
         self._asked_at = float("-inf")
         self._asks = 0
         # Content of the last FOLLOW, and the number of the FOLLOW that first had it.
@@ -102,7 +102,7 @@ class Follower:
             return
         refusal = self._refusal(message)
         if refusal is not None:
-            state.say_problem(refusal)
+            state.set_problem(refusal)
             return
         state.note(replace(promise, set=message.set))
         if message.epoch > promise.epoch:
@@ -118,7 +118,7 @@ class Follower:
             state.record("restored", has=list(message.common), acknowledged=list(message.acknowledged))
             log.warning(
                 "this disk has less than it had acknowledged: db-%d.log %d of db-%d.log %d. It was restored, or lost "
-                "what was synced. This node does not vote until it has all of it again",
+                "synced data. This node does not vote until it has all of it again",
                 *(*message.common, *message.acknowledged),
             )
         if message.lacking or copy.standing.damage is not None:
@@ -128,10 +128,10 @@ class Follower:
         if cut[1:] > message.common:
             log.warning("cut: %s, back to db-%d.log %d; it is in quarantine/", tuple(cut), *message.common)
             state.record("cut", file=message.common[0], end=message.common[1], had=list(cut))
-        state.say_problem("")
+        state.set_problem("")
         state.timer.follow(link, message.epoch)
         self.master = Master(link, message.epoch, message.end, message.wants_disk)
-        self._told_memory = self._told_disk = NOWHERE
+        self._reported_memory = self._reported_disk = NOWHERE
         self._synced_at = state.threads.monotonic()
         self._see_final(message.final)
         state.record("following", master=link.member.node, epoch=message.epoch)
@@ -176,7 +176,7 @@ class Follower:
         master = self.master
         return master is not None and master.link is link and master.epoch == epoch
 
-    def bytes_came(self, link: Link, message: Bytes) -> None:
+    def bytes_received(self, link: Link, message: Bytes) -> None:
         if self._is_of_master(link, message.epoch):  # prove: bytes-of-the-followed-master
             try:
                 self._copy.write(message.file, message.offset, message.data, message.end, message.length)
@@ -197,16 +197,16 @@ class Follower:
             elif was_lacking:
                 self._have("disk")  # these may be all files for a long time, and no other message may follow
 
-    def final_told(self, link: Link, message: FinalUpTo) -> None:
+    def final_received(self, link: Link, message: FinalUpTo) -> None:
         if self._is_of_master(link, message.epoch):
             self._see_final((message.file, message.end))
 
     def _see_final(self, place: Place) -> None:
-        """Advance ``final``. It never moves back, and never beyond what is on this disk.
+        """Advance ``final``. It never moves back, and never beyond the bytes on this disk.
 
         A node that is far behind first receives the whole journal. The work of its standby would delay that, and one
         more copy on a disk is more important than an index."""
-        self._told_final = place
+        self._received_final = place
         copy, master = self._copy, self.master
         known = min(place, copy.synced)  # prove: final-is-on-this-disk "min(place, copy.synced)" -> "place"
         if known > self.final and not copy.lacking and (master is None or copy.synced >= master.end):
@@ -214,30 +214,30 @@ class Follower:
 
     # ---- report
 
-    def tell_what_is_here(self) -> None:
+    def report_bytes(self) -> None:
         """Report the bytes received in this burst. Report nothing if no batch ended, so that a file that arrives in
         pieces is synced once."""
         master, copy = self.master, self._copy
         if master is None:
             return
         place = copy.position[1:]
-        if not master.wants_disk and place > self._told_memory:
+        if not master.wants_disk and place > self._reported_memory:
             self._have("memory")
         if place > copy.synced:
             now = self._state.threads.monotonic()
             if master.wants_disk or now - self._synced_at >= SYNC_SECONDS:
                 copy.sync()
                 self._synced_at = now
-        if copy.synced > self._told_disk:
+        if copy.synced > self._reported_disk:
             self._have("disk")
 
-    def tell_of_room(self) -> None:
+    def report_free_bytes(self) -> None:
         """Report the free bytes when they change. While producers wait for space on a quorum nothing is written, so no
         HAVE would report the space."""
         master, free = self.master, self._free_bytes()
-        if master is not None and free != self._told_free and self._told_disk > NOWHERE:
-            self._told_free = free
-            master.link.send(Have(master.epoch, *self._told_disk, "disk", free))
+        if master is not None and free != self._reported_free and self._reported_disk > NOWHERE:
+            self._reported_free = free
+            master.link.send(Have(master.epoch, *self._reported_disk, "disk", free))
 
     def _have(self, on: Literal["memory", "disk"]) -> None:
         master, copy = self.master, self._copy
@@ -246,13 +246,13 @@ class Follower:
         if on == "disk":
             if copy.synced > NOWHERE:
                 self._state.end_founding()  # prove: founding-ends-before-the-disk-counts
-            self._see_final(self._told_final)
+            self._see_final(self._received_final)
         place = copy.synced if on == "disk" else copy.position[1:]
         master.link.send(Have(master.epoch, *place, on, self._free_bytes()))
-        self._told_memory = place
+        self._reported_memory = place
         if on == "memory":
             return
-        self._told_disk = place
+        self._reported_disk = place
         # prove: whole-when-caught-up "place >= master.end and "
         if place >= master.end and not self._state.promise.is_whole:
             self._state.set_whole(True)

@@ -43,7 +43,7 @@ class FrameError(Exception):
 
 
 #: Values of keys that an older version does not send.
-_UNSAID: Final = {"acknowledged": [0, 0]}
+_DEFAULTS: Final = {"acknowledged": [0, 0]}
 _CHECKS: Final = {kind: checks_of(kind) for kind in CODES if not issubclass(kind, Bytes | Piece)}
 
 
@@ -221,10 +221,10 @@ def decode(frame: memoryview | bytes, *, is_own: bool = False) -> Message:
     content = body[_TYPE_BYTES:]
     key = ""
     try:
-        said = parse_object(content)
+        given = parse_object(content)
         values = {}
         for key, check in _CHECKS[kind].items():
-            values[key] = check(said[key] if key in said else _UNSAID[key])
+            values[key] = check(given[key] if key in given else _DEFAULTS[key])
     except KeyError:
         raise FrameError(f"{name} without {key}") from None
     except FieldError as error:

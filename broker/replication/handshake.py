@@ -11,11 +11,11 @@ proves it again. Pure: messages in and out.
     PROOF     ->
               <-               PROOF          linked
 
-A proof is HMAC-SHA-256 by the token over the side's name and what both sides sent, each part with its length before it.
-In the introduction that is both CHALLENGEs, which are random numbers; in the handshake both nonces and both HELLOs as
-sent. The names of the sides differ, so no proof is good for both, and none can be replayed or sent back to its author;
-a HELLO cannot be changed on its way. The listener proves nothing to a dialer that has not proved itself. Only TLS
-protects what comes after the handshake.
+A proof is HMAC-SHA-256 by the token over the side's name and the data that both sides sent, each part with its length
+before it. In the introduction the data are both CHALLENGEs, which are random numbers; in the handshake, both nonces and
+both HELLOs as sent. The names of the sides differ, so no proof is valid for both sides, and none can be replayed or
+sent back to its author; a HELLO cannot be changed on its way. The listener proves nothing to a dialer that has not
+proved itself. Only TLS protects the messages after the handshake.
 
 An older version does not know CHALLENGE and refuses it by its type. The dialer then begins with HELLO at its next
 attempt; so a set can be upgraded node by node. A listener accepts such a HELLO only from a store that it knows as a
@@ -41,7 +41,7 @@ from tandemmq.broker.replication.messages import (
 )
 
 HANDSHAKE_SECONDS_MAX: Final = 5.0
-#: Names of the sides in their proofs, and what is added to them in the introduction.
+#: Names of the sides in their proofs, and the text that is added to them in the introduction.
 _DIALER: Final = b"dialer"
 _LISTENER: Final = b"listener"
 _INTRODUCED: Final = b", introduced"

@@ -69,11 +69,11 @@ class Leader:
         return True
 
     @property
-    def is_let_go(self) -> bool:
+    def has_ended_cleanly(self) -> bool:
         """Return whether the store ended the last taken term without a failure; ``release`` comes next. Other nodes may
         lead already."""
         taken = self._taken
-        return taken is not None and taken.is_let_go
+        return taken is not None and taken.has_ended_cleanly
 
     def release(self) -> Term | None:
         """Stop leading. Return the term to resign from, if any."""
@@ -122,7 +122,7 @@ class Leader:
 
     # ---- a thread that waits for no disk
 
-    def say_alive(self) -> None:
+    def send_alive(self) -> None:
         term = self._state.term
         if term is not None and not term.is_over:
             term.ask_alive(self._state.settings.timeout_milliseconds)
@@ -208,7 +208,7 @@ class Leader:
             self._yield_to_weight(term)
         if not term.is_taken and not term.is_over and now - self._elected_at > TAKE_SECONDS:
             term.end()
-        term.tell_final()
+        term.send_final()
         if term.is_over:
             self.resign(term)
         elif any(now - since > 2 * self._timeout for since in self._promised_elsewhere.values()):
@@ -283,7 +283,7 @@ def without_voter(term: Term, wanted: str, own: str) -> Voters:
     voters = term.marks.voters.renamed({store: each.link.member.node for store, each in streams})
     found = [each for each in voters.ids if wanted in (each, voters.name(each))]
     if not found:
-        raise ChangeRefused(f"{wanted} is no voter; there are {', '.join(map(voters.name, voters.ids))}")
+        raise ChangeRefused(f"{wanted} is not a voter; the voters are {', '.join(map(voters.name, voters.ids))}")
     store, *more = found
     if more:  # prove: two-voters-of-one-name-are-told-apart
         raise ChangeRefused(f"{len(found)} voters are called {wanted}: name a store id, {' or '.join(found)}")
@@ -322,7 +322,7 @@ def _only_one(wanted: str, streams: Mapping[str, Stream], kind: str) -> Stream:
     found = [each for store, each in streams.items() if wanted in (store, each.link.member.node)]
     if len(found) != 1:
         there = ", ".join(f"{each.link.member.node} ({store})" for store, each in streams.items()) or "no node"
-        raise ChangeRefused(f"{wanted} is no {kind}; there is {there}")
+        raise ChangeRefused(f"{wanted} is not a {kind}; there is {there}")
     return found[0]
 
 

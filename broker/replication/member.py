@@ -187,7 +187,7 @@ class SetAuthority:
         return None if self._term is None else self._term.free_bytes
 
     def set_header(self) -> SetHeader:
-        return self._elected.said_next()
+        return self._elected.next_header()
 
     def begin(self, file: int, files: Callable[[], tuple[int, ...]]) -> None:
         self._elected.begin(files)
@@ -231,8 +231,8 @@ class SetLocker(Locker):
         return self._replica.try_acquire()
 
     def keep_alive(self) -> bool:
-        # A closed store has ended its term cleanly: until ``release`` that is no loss of the lock.
-        return self._replica.state.leads or self._replica.is_let_go
+        # A closed store has ended its term cleanly: until ``release`` that is not a loss of the lock.
+        return self._replica.state.leads or self._replica.has_ended_cleanly
 
     def announce(self, epoch: int, admin: str | None = None) -> None:
         """Do nothing: the replica itself publishes this in the directory."""
@@ -250,7 +250,7 @@ class SetLocker(Locker):
     def unsafe(self) -> str | None:
         reasons = []
         if self._replica.settings.sync.remote == "none":
-            reasons.append("replication.sync waits for no other node: what is confirmed is lost with the master")
+            reasons.append("replication.sync waits for no other node: confirmed messages are lost with the master")
         if not self._replica.settings.has_token:
             reasons.append("replication.security_token is not set: any node may join the set")
         return "; ".join(reasons) or None
@@ -336,7 +336,7 @@ class Leaver:
         promise, known = self._promise, read_known(self._directory)
         members, at = ({}, None) if known is None else known
         own = members.pop(promise.store, {}) if promise is not None else {}
-        others = {store: _last_known(store, said) for store, said in members.items()}
+        others = {store: _last_known(store, status) for store, status in members.items()}
         damage = None if found.damage is None else str(found.damage)
         if damage is None and promise is not None and not promise.is_whole:
             damage = "it lacks files that it once had, or had not caught up"
@@ -374,11 +374,11 @@ def leaver(directory: str) -> Iterator[Leaver]:
         os.close(fd)
 
 
-def _last_known(store: str, said: Mapping[str, Any]) -> LastKnown:
-    position = said.get("position")
+def _last_known(store: str, status: Mapping[str, Any]) -> LastKnown:
+    position = status.get("position")
     is_position = isinstance(position, list) and len(position) == 3 and all(type(each) is int for each in position)
     return LastKnown(
-        str(said.get("node") or store[:8]),
+        str(status.get("node") or store[:8]),
         Position(*position) if is_position and position is not None else Position(0, 0, 0),
-        bool(said.get("is_voter")),
+        bool(status.get("is_voter")),
     )

@@ -74,7 +74,7 @@ class Link(ABC):
     @abstractmethod
     def close(self, reason: str) -> None:
         """Close the link; any thread. The listener is notified on the network's thread that the link is down, even if
-        the call came from there. What was not sent is lost."""
+        the call came from there. Unsent bytes are lost."""
 
     def come_up(self, member: Member, now: float) -> None:
         self.member = member

@@ -40,10 +40,10 @@ KNOWN_KEYS: Final = ("node", "role", "epoch", "position", "final", "is_whole", "
 Status = Mapping[str, Any]
 
 
-def place_of(said: object) -> Place | None:
+def place_of(value: object) -> Place | None:
     """Return the place in a status, written as [file, end]. None for anything else."""
-    if isinstance(said, list) and len(said) == 2 and all(type(each) is int for each in said) and said != [0, 0]:
-        return said[0], said[1]
+    if isinstance(value, list) and len(value) == 2 and all(type(each) is int for each in value) and value != [0, 0]:
+        return value[0], value[1]
     return None
 
 
@@ -71,13 +71,13 @@ class Known:
 
     def written(self, own: Status) -> dict[str, Any]:
         """Return the content of the file: statuses by store, with ``own`` for this node."""
-        said = {store: status for store, (_, status) in list(self._heard.items())}
-        said[str(own["store"])] = own
-        return {store: {key: status.get(key) for key in KNOWN_KEYS} for store, status in said.items()}
+        statuses = {store: status for store, (_, status) in list(self._heard.items())}
+        statuses[str(own["store"])] = own
+        return {store: {key: status.get(key) for key in KNOWN_KEYS} for store, status in statuses.items()}
 
 
 def write_known(directory: str) -> Callable[[Mapping[str, Any]], None]:
-    """Return a function that writes what is known into the file of this directory when it has changed. The function
+    """Return a function that writes the known members into the file of this directory when they changed. The function
     reports no disk error: other parts report the disk."""
     path = os.path.join(directory, KNOWN_FILE)
     last: list[Mapping[str, Any]] = []
@@ -97,7 +97,8 @@ def write_known(directory: str) -> Callable[[Mapping[str, Any]], None]:
 
 
 def read_known(directory: str) -> tuple[dict[str, dict[str, Any]], float] | None:
-    """Return what was known, by store, and when it was written, in seconds since 1970. None: no readable file."""
+    """Return the known members by store, and the time when they were written, in seconds since 1970. None: no readable
+    file."""
     try:
         fd = open_regular(os, os.path.join(directory, KNOWN_FILE), os.O_RDONLY)
         try:
@@ -106,7 +107,7 @@ def read_known(directory: str) -> tuple[dict[str, dict[str, Any]], float] | None
         finally:
             os.close(fd)
         members = json.loads(content)["members"]
-        known = {str(store): {key: said.get(key) for key in KNOWN_KEYS} for store, said in members.items()}
+        known = {str(store): {key: status.get(key) for key in KNOWN_KEYS} for store, status in members.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return known, at

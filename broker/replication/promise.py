@@ -119,8 +119,8 @@ class Promise:
 
 
 def next_life(life: int, drawn: bytes) -> int:
-    """Return the life of the next start: the next number, and other bits. A directory restored from a backup counts on
-    from an older number; its next life has a number that others have seen, but differs in the bits."""
+    """Return the life of the next start: the next number, and other bits. A directory restored from a backup continues
+    from an older number: its next life has a number that others have seen, but other bits."""
     return (start_of(life) + 1) << DRAWN_BITS | int.from_bytes(drawn, "big")
 
 
@@ -130,12 +130,13 @@ def start_of(life: int) -> int:
 
 
 def is_older(life: int, seen: int) -> bool:
-    """Return whether ``life`` does not come after ``seen``, and is not the same."""
+    """Return whether ``life`` is another life than ``seen``, and not a later one."""
     return life != seen and start_of(life) <= start_of(seen)  # prove: another-life-of-that-number " <= " -> " < "
 
 
 class Origin(Enum):
-    """Source of the promise of a start. With NEW and UNREADABLE the store has a new id: it is no voter of any set."""
+    """Source of the promise of a start. With NEW and UNREADABLE the store has a new id: it is not a voter of any
+    set."""
 
     READ = "the promise file"
     RENAMED = "the promise file, in which the node has another name"
@@ -266,8 +267,8 @@ def _that_fits(promise: Promise) -> Promise:
 
 def encode_slot(promise: Promise, sequence: int) -> bytes:
     """Encode one slot. Raises PromiseTooLong."""
-    said = {key: getattr(promise, key) for key in _CHECKS}
-    content = json.dumps(said, default=as_json, ensure_ascii=False, separators=(",", ":")).encode()
+    values = {key: getattr(promise, key) for key in _CHECKS}
+    content = json.dumps(values, default=as_json, ensure_ascii=False, separators=(",", ":")).encode()
     if len(content) > JSON_BYTES_MAX:
         raise PromiseTooLong(f"a promise of {len(content)} bytes; {JSON_BYTES_MAX} fit into a slot")
     checked = (_HEAD.pack(sequence, len(content)) + content).ljust(SLOT_BYTES - _CHECKED_AT, b"\0")
@@ -286,10 +287,13 @@ def decode_slot(data: bytes) -> tuple[int, Promise] | None:
     sequence, length = _HEAD.unpack_from(data, _CHECKED_AT)
     key = ""
     try:
-        said = {"was": None, **parse_object(data[_JSON_AT : _JSON_AT + length])}  # absent in promises of older versions
+        given = {
+            "was": None,
+            **parse_object(data[_JSON_AT : _JSON_AT + length]),
+        }  # absent in promises of older versions
         values = {}
         for key, check in _CHECKS.items():
-            values[key] = check(said[key])
+            values[key] = check(given[key])
     except KeyError:
         raise PromiseUnknown(f"a promise without {key}") from None
     except FieldError as error:

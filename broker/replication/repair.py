@@ -2,9 +2,9 @@
 gives copies to other members (docs/formats/replication.md, "Repair in place").
 
 The scrubber's thread finds damage, requests copies, and syncs. Each write happens on the replica's thread, which also
-truncates files and writes what the leader sends. The node requests one batch at a time, from one member after the
-other. Sender and receiver each compare the batch with its checksum, and check that it belongs to the history that both
-have.
+truncates files and writes the bytes that the leader sends. The node requests one batch at a time, from one member after
+the other. Sender and receiver each compare the batch with its checksum, and check that it belongs to the history that
+both have.
 """
 
 # proofs: replication-repair

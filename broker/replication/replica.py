@@ -1,10 +1,10 @@
 """A node of a set: it votes, can be elected, follows and leads (docs/formats/replication.md).
 
 One thread, the replica's, owns position, promise and incoming stream: it handles messages in their order. The network's
-thread does immediately what must not wait for a disk: it answers ALIVE, and notes answers and HAVEs for the term that
+thread does the tasks that must not wait for a disk: it answers ALIVE, and notes answers and HAVEs for the term that
 leads. The lock thread requests the mastership with ``try_acquire`` and releases it with ``release``.
 
-    state       what the node is: promise, timer, journal, term  election   asks for votes, founds, gives votes
+    state       the node's state: promise, timer, journal, term  election   asks for votes, founds, gives votes
     peers       the other members, and links to them             follower   follows a master
     repair      writes damaged batches of the journal again      leader     leads; the lock thread takes and releases it
     status      reports for operators
@@ -128,19 +128,19 @@ class Replica:
         self._end = threads.event()
         self._inbox = threads.inbox()
         self._thread = threads.thread(self._run, "tandemmq-replica")
-        self._alive_thread = threads.thread(self._say_alive, "tandemmq-alive")
+        self._alive_thread = threads.thread(self._send_alive, "tandemmq-alive")
         self._handlers: Mapping[type, Callable[[Link, Any], object]] = {
             PreVote: voter.pre_vote,
-            PreVoteAnswer: candidate.would_answered,
+            PreVoteAnswer: candidate.pre_vote_answered,
             Promise: voter.promise,
             PromiseAnswer: candidate.promise_answered,
             Follow: leader.follow,
             Begin: self._begin,
             NotLeading: lambda link, message: None,
-            Bytes: follower.bytes_came,
+            Bytes: follower.bytes_received,
             Sealed: follower.file_sealed,
             Skipped: follower.file_sealed,
-            FinalUpTo: follower.final_told,
+            FinalUpTo: follower.final_received,
             Resign: voter.resigned,
             Fetch: copies.answer,
             Status: lambda link, message: link.send(StatusAnswer(self.status())),
@@ -175,7 +175,7 @@ class Replica:
         resigns."""
         self._is_ended = True
         if not self.is_started:
-            return  # the volume may have a call under way: the end of the process closes what is open
+            return  # a call to the volume may be in progress: the end of the process closes the files
         self._copies.end()
         self.scrubber.end()  # before the thread that writes its repairs
         self._inbox.put(None)
@@ -190,7 +190,7 @@ class Replica:
     # ---- state; any thread
 
     def overview(self) -> Mapping[str, Any]:
-        """Return the status of this node and what is known of the others. Raises NotStarted."""
+        """Return the status of this node, and the known statuses of the others. Raises NotStarted."""
         if not self.is_started:
             raise NotStarted("this node waits for its volume: see its status")
         return self._report.overview()
@@ -201,9 +201,9 @@ class Replica:
         return self._follower.final
 
     @property
-    def is_let_go(self) -> bool:
+    def has_ended_cleanly(self) -> bool:
         """Return whether the store ended the mastership cleanly; ``release`` comes next."""
-        return self._leader.is_let_go
+        return self._leader.has_ended_cleanly
 
     @property
     def followed_epoch(self) -> int | None:
@@ -255,9 +255,9 @@ class Replica:
 
     # ---- a thread that waits for no disk
 
-    def _say_alive(self) -> None:
+    def _send_alive(self) -> None:
         while not self._end.wait(ALIVE * self.settings.timeout_seconds):
-            self._leader.say_alive()
+            self._leader.send_alive()
 
     # ---- the replica's thread
 
@@ -293,7 +293,7 @@ class Replica:
             self._handle(item)
         except Empty:
             pass
-        self._guarded(self._follower.tell_what_is_here)
+        self._guarded(self._follower.report_bytes)
 
     def _handle(self, item: Any) -> None:
         if item is None:
@@ -331,13 +331,13 @@ class Replica:
             self._follower.disk_failed(f"the disk fails: {error}")
         except PromiseLost:
             if not state.problem:
-                state.say_problem(PROMISE_LOST)
+                state.set_problem(PROMISE_LOST)
         except Forked as error:
-            state.say_problem(f"FORK: {error}; nothing was changed, see docs/replication.md")
+            state.set_problem(f"FORK: {error}; nothing was changed, see docs/replication.md")
             self._follower.leave("forked")
         except Exception as error:  # an internal error: this node takes no part, and reports the error
             log.exception("the replica failed")
-            state.say_problem(f"BUG: {error!r}")
+            state.set_problem(f"BUG: {error!r}")
             self._follower.leave("an internal error")
 
     def _tick(self) -> None:
@@ -347,7 +347,7 @@ class Replica:
             self._status_at = now
             self._report.measure_lags()
             self._links.tell(Status())
-            self._follower.tell_of_room()
+            self._follower.report_free_bytes()
             self._remember(self._known.written(self.status()))
         if state.is_promise_lost and now >= self._paused_until:
             self._paused_until = now + PAUSE_SECONDS

@@ -251,7 +251,7 @@ class NodeState:
         or not."""
         self._promises.open_again()
         if self.problem == PROMISE_LOST:
-            self.say_problem("")
+            self.set_problem("")
         self._depose_before(self.promise.epoch)
 
     # ---- identity and position
@@ -313,7 +313,7 @@ class NodeState:
         term = self.term
         return term is not None and not term.is_over and term.is_taken
 
-    def say_problem(self, problem: str) -> None:
+    def set_problem(self, problem: str) -> None:
         """Set and log the problem; "" when there is none any more."""
         if problem != self.problem:
             self.problem = problem
@@ -321,7 +321,7 @@ class NodeState:
                 log.error("%s", problem)
             self.record("replica-problem", reason=problem)
 
-    def say_waiting(self, reason: str) -> None:
+    def set_waiting(self, reason: str) -> None:
         if reason != self.waiting:
             self.waiting = reason
             log.warning("%s", reason)
@@ -342,14 +342,14 @@ class NodeState:
         self.end_founding()
         promise = self.promise
         if standing.position == BEFORE_ALL and promise.set is not None and promise.founding is None:
-            # A header was on this disk: what it confirmed since is lost.
+            # A header was on this disk: records that this node confirmed since are lost.
             self.set_whole(False)  # prove: missing-copy-is-not-whole
-            self.say_problem(
+            self.set_problem(
                 f"all files are missing of the journal of set {promise.set}: it is fetched from another node"
             )
         if standing.damage is not None:
             self.set_whole(False)
-            self.say_problem(f"the copy of the journal is damaged, and is fetched again: {standing.damage}")
+            self.set_problem(f"the copy of the journal is damaged, and is fetched again: {standing.damage}")
 
     def end_founding(self) -> None:
         """End the founding when a header of the set is on this disk: then the header names the voters. If the journal

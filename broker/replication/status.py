@@ -82,7 +82,7 @@ class StatusReport:
         members = []
         for store, node in names.items():
             entry, heard = entries.get(store), self._known.of(store)
-            said, age = (own, 0.0) if store == store_here else (None, None) if heard is None else heard
+            status, age = (own, 0.0) if store == store_here else (None, None) if heard is None else heard
             members.append(
                 {
                     "store": store,
@@ -92,7 +92,7 @@ class StatusReport:
                     "connectors": [] if entry is None else list(entry.connectors),
                     "is_linked": store == store_here or store in links,
                     "is_voter": voters is not None and store in voters,
-                    "said": said,
+                    "said": status,
                     "said_seconds_ago": None if age is None else round(age, 1),
                 }
             )

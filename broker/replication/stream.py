@@ -1,6 +1,6 @@
 """Stream of the journal to one follower: read from files while it is behind, otherwise handed over as it is written.
 
-Only what the socket has not taken yet is buffered, and that is bounded (docs/formats/replication.md).
+Only bytes that the socket has not taken yet are buffered, and their number is bounded (docs/formats/replication.md).
 
 The pace at which files are read slows down while a catch-up makes receipts wait longer. While no follower is behind,
 the time of a batch from writing to confirmation is noted. While one is behind, each check measures for how large a part
@@ -48,8 +48,8 @@ PATIENCE_SECONDS: Final = 1.0
 
 
 class Journal:
-    """The master's journal, as streams read it. ``marks``: those of the term. ``pace``: of what is read from files,
-    shared by all followers. Any thread."""
+    """The master's journal, as streams read it. ``marks``: those of the term. ``pace``: of reading from files, shared
+    by all followers. Any thread."""
 
     def __init__(self, epoch: int, files: JournalFiles, marks: Marks, threads: Threads) -> None:
         self.epoch = epoch
@@ -227,7 +227,7 @@ class Stream:
         if following is not None:
             for given_up in range(file + 1, following) if file else ():
                 # A former stream may have sent a part of it, which would never be sealed.
-                self._tell(Skipped(self._journal.epoch, given_up))
+                self._send_message(Skipped(self._journal.epoch, given_up))
             with self._guard:
                 self.sent = (following, 0)
 
@@ -239,7 +239,7 @@ class Stream:
             end = journal.end_of(file)
             fd = open_regular(journal.files.disk, journal.files.path(file), os.O_RDONLY)
         except FileNotFoundError:
-            self._tell(Skipped(journal.epoch, file))
+            self._send_message(Skipped(journal.epoch, file))
             return True
         try:
             # No read-ahead: megabytes of it would delay a sync in the disk's queue.
@@ -263,10 +263,10 @@ class Stream:
             journal.files.disk.close(fd)
         if end is None or self._is_over:
             return False
-        self._tell(Sealed(journal.epoch, file, end))
+        self._send_message(Sealed(journal.epoch, file, end))
         return True
 
-    def _tell(self, message: Bytes | Sealed | Skipped) -> None:
+    def _send_message(self, message: Bytes | Sealed | Skipped) -> None:
         with self._guard:
             if not self._is_over:  # prove: replaced-stream-sends-nothing
                 self.link.send(message)
@@ -283,7 +283,7 @@ class Stream:
                 self._has_more.wait(PATIENCE_SECONDS)
         while not self._is_over and not self.link.wait_sent(CHUNK_BYTES, PATIENCE_SECONDS):
             self._threads.sleep(ENDED_SECONDS)  # an ended link comes back at once, and its stream ends later
-        self._tell(message)
+        self._send_message(message)
         self._note(message)
         if shall_take:
             self._threads.sleep(max(0.0, started + shall_take - self._threads.monotonic()))

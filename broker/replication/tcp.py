@@ -349,9 +349,9 @@ class TcpNetwork(Network[TcpLink]):
         elif not link.is_ours:
             # For peers that know the token, one line for each host: two may have copies of one disk.
             is_proved = link.handshake is not None and link.handshake.is_proved
-            who = link.peer.rpartition(":")[0] if is_proved else ""
+            host = link.peer.rpartition(":")[0] if is_proved else ""
             text = f"the connection from {link.peer} ended before its handshake: {reason}"
-            self._limited.warning(f"set {who}", reason.partition(":")[0], text, level=logging.INFO)
+            self._limited.warning(f"set {host}", reason.partition(":")[0], text, level=logging.INFO)
 
 
 # ---- addresses and sockets
@@ -361,7 +361,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Split "host:port"; an IPv6 address has brackets. Raises ValueError."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
-        raise ValueError(f"{address!r} is no host:port")
+        raise ValueError(f"{address!r} is not host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

@@ -1,4 +1,4 @@
-"""A term of one master of a set: what it writes, which followers have it, which still answer
+"""A term of one master of a set: the bytes that it writes, the followers that have them, and those that still answer
 (docs/formats/replication.md).
 
 The storage thread writes and waits; the network's thread notes HAVEs and ALIVE answers; the replica's thread begins
@@ -63,7 +63,7 @@ class Term:
         self.is_taken = False  # by the lock thread, until it releases it
         self.has_begun = False
         self.has_ended = threads.event()
-        self.is_let_go = False  # the store ended the term itself: it was not lost
+        self.has_ended_cleanly = False  # the store ended the term itself: it was not lost
         self.streams: dict[str, Stream] = {}
         self._store = store
         self._threads = threads
@@ -77,11 +77,11 @@ class Term:
         # How far the disk of each follower was, by its reports on links before this one.
         self._acknowledged: dict[str, tuple[Link, Place]] = {}
         self._wrote_at = 0.0
-        self._told = NOWHERE
+        self._sent_final = NOWHERE
         self._changed_at = NOWHERE  # where the header of the last change ends
         self._needed: Callable[[], tuple[int, ...]] = tuple
         self._next: SetHeader | None = None  # with other voters, until a file begins with it
-        self._said = header  # content of the newest header, which may not be written yet
+        self._newest_header = header  # content of the newest header, which may not be written yet
 
     # ---- the lease
 
@@ -144,7 +144,7 @@ class Term:
             self.drop(stream.link.member.store)
 
     def drop(self, store: str) -> None:
-        """End the follower's stream. What it had in memory no longer counts: it may have been restarted."""
+        """End the follower's stream. Bytes that it had only in memory no longer count: it may have been restarted."""
         stream = self.streams.pop(store, None)
         if stream is not None:
             stream.end()
@@ -153,8 +153,8 @@ class Term:
 
     def returned(self, link: Link, common: Place, known: Place) -> Place:
         """Note a follower that has everything up to ``common``. Return how far its disk was, by its reports on former
-        links and by what is ``known`` of former terms. If that was more, only what it has now counts. The replica's
-        thread."""
+        links and by the ``known`` reports of former terms. If that was more, only its present bytes count. The
+        replica's thread."""
         store = link.member.store
         former, acknowledged = self._acknowledged.get(store, (None, known))
         # A FOLLOW may come late. Before the first FOLLOW of a link no HAVE came on it, so all places come from former
@@ -210,12 +210,12 @@ class Term:
         if self._wanted is not None and self._is_reached(*self._wanted):
             self._changed.set()
 
-    def tell_final(self) -> None:
+    def send_final(self) -> None:
         """Tell followers the final place, if it has changed. The replica's thread calls it at intervals: only their
         standbys wait for it, and a frame for each batch would wake every follower twice."""
         final = self.marks.final
-        if final > self._told:
-            self._told = final
+        if final > self._sent_final:
+            self._sent_final = final
             self.tell(FinalUpTo(self.epoch, *final))
 
     def _is_reached(self, place: Place, must_be_final: bool) -> bool:
@@ -251,8 +251,8 @@ class Term:
         with self._guard:
             if self.is_over:  # prove: deposed-writes-nothing-that-counts
                 raise Deposed(self.epoch, DEPOSED)
-            if file > self.marks.written[0] and self._said is not self.header:
-                self.header = self._said
+            if file > self.marks.written[0] and self._newest_header is not self.header:
+                self.header = self._newest_header
                 self.marks.change(Voters(self.header.voters, self.header.names))  # prove: new-voters-count-from-header
                 self._changed_at = (file, end)  # prove: one-change-at-a-time
                 if self._next is self.header:
@@ -314,17 +314,17 @@ class Term:
             alive()
             self._changed.wait(PATIENCE_SECONDS)
 
-    def said_next(self) -> SetHeader:
+    def next_header(self) -> SetHeader:
         """Return the set's part of the header of the next file, which is made now. The storage thread."""
         with self._guard:
-            self._said = self._next or self.header
-            return self._said
+            self._newest_header = self._next or self.header
+            return self._newest_header
 
     @property
     def is_settled(self) -> bool:
         """Return whether the list of voters and the first batch of this epoch are final."""
         before = max(self._changed_at, self.marks.first or (self.epoch, 1))
-        is_changing = self._next is not None or self._said is not self.header
+        is_changing = self._next is not None or self._newest_header is not self.header
         # prove: change-waits-for-the-one-before "self.marks.final >= before" -> "True"
         return not is_changing and self.marks.final >= before
 
@@ -359,7 +359,7 @@ class Term:
     def end(self) -> None:
         """End the term: the store no longer writes."""
         with self._guard:
-            self.is_let_go = self.is_let_go or not self.is_over
+            self.has_ended_cleanly = self.has_ended_cleanly or not self.is_over
         self.depose()
         for stream in list(self.streams.values()):
             stream.end()

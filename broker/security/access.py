@@ -38,8 +38,8 @@ def logins_of(settings: Settings) -> Logins:
 
 
 def _anonymous(options: SecuritySettings) -> Anonymous:
-    who = Principal(options.anonymous_user, frozenset({options.anonymous_group}), is_proved=options.has_users)
-    return Anonymous(options.allow_anonymous != "false", options.allow_anonymous == "true", who)
+    principal = Principal(options.anonymous_user, frozenset({options.anonymous_group}), is_proved=options.has_users)
+    return Anonymous(options.allow_anonymous != "false", options.allow_anonymous == "true", principal)
 
 
 def _grants(options: SecuritySettings) -> list[Grant]:

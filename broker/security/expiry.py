@@ -76,7 +76,8 @@ class Expiries:
         self._logged_at = -DAY_SECONDS
 
     def refresh(self) -> None:
-        """Read the files again if one changed. Log what has expired or expires soon, after a change and once a day."""
+        """Read the files again if one changed. Log certificates and lists that have expired or expire soon, after a
+        change and once a day."""
         now = self._clock()
         has_changed = self._watched.has_changed()
         is_news = has_changed or [each.level(now) for each in self._found] != self._levels

@@ -79,7 +79,7 @@ class LdapDirectory:
 
     def _connection(self, name: str, password: str) -> Connection:
         plan = self._plan
-        made = self._ldap3.Connection(
+        connection = self._ldap3.Connection(
             self._server,
             name or None,
             password or None,
@@ -89,15 +89,15 @@ class LdapDirectory:
             auto_referrals=False,
             read_only=True,
         )
-        if plan.start_tls and not made.start_tls():
+        if plan.start_tls and not connection.start_tls():
             raise OSError("StartTLS is refused")
-        return made
+        return connection
 
     def _bound(self, name: str, password: str) -> Connection:
-        made = self._connection(name, password)
-        if not made.bind():
-            raise OSError(f"the bind as {name or 'anonymous'} failed: {made.result['description']}")
-        return made
+        connection = self._connection(name, password)
+        if not connection.bind():
+            raise OSError(f"the bind as {name or 'anonymous'} failed: {connection.result['description']}")
+        return connection
 
     def _is_right(self, name: str, passcode: str) -> bool:
         trying = self._connection(name, passcode)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from tandemmq.broker.core.access import Operation, is_for_everybody, refused_operation, used
+from tandemmq.broker.core.access import Operation, is_for_everybody, refused_operation, reported_destination
 from tandemmq.broker.core.names import Pattern, is_wildcard
 from tandemmq.broker.core.principal import Principal
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -70,7 +70,7 @@ class Rights:
     def _may(self, groups: frozenset[str], operation: Operation, destination: Destination) -> bool:
         if is_for_everybody(operation, destination) or self._is_granted(groups, operation, destination):
             return True
-        of = used(destination) if operation is Operation.READ else None
+        of = reported_destination(destination) if operation is Operation.READ else None
         return of is not None and self._is_granted(groups, Operation.READ, of)
 
     def _is_granted(self, groups: frozenset[str], operation: Operation, destination: Destination) -> bool:

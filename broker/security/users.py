@@ -96,7 +96,7 @@ def _user(line: str) -> User:
 def checked_name(name: str) -> str:
     """Return ``name`` if it is valid. Raises ValueError with the expected form."""
     if not _NAME.fullmatch(name):
-        raise ValueError('a name of at most 255 characters, without ":", that begins with no blank, "," or "#"')
+        raise ValueError('a name of at most 255 characters, without ":", that does not begin with a blank, "," or "#"')
     return name
 
 
@@ -104,7 +104,7 @@ def groups(text: str) -> frozenset[str]:
     """Parse names separated by commas. Raises ValueError with the expected form."""
     found = frozenset(part.strip() for part in text.split(",") if part.strip())
     if not all(map(_GROUP.fullmatch, found)):
-        raise ValueError('names of groups with commas between them, without blanks, ":" and "*"')
+        raise ValueError('names of groups, separated by commas, without blanks, ":" and "*"')
     return found
 
 

@@ -11,7 +11,8 @@ from tandemmq.config.store import StoreOptions
 from tandemmq.config.store import StoreSettings as StoreTable
 from tandemmq.store.settings import StoreSettings
 
-# Maximum interval at which an idle storage thread shows life and looks for a successor; each keep-alive is another.
+# Maximum interval at which an idle storage thread shows life and makes a fence check; a shorter interval of keep-alives
+# applies instead.
 FENCE_CHECK_SECONDS_MAX: Final = 2.0
 
 STORE: Final = SettingsCopy(

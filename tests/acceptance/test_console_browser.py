@@ -325,7 +325,7 @@ def test_chosen_messages_are_moved_and_deleted(shown: Shown, broker: ConsoleBrok
 
     window.goto(f"http://127.0.0.1:{broker.admin}/#/queue/ORDERS.LATER")
     rows(window, "Messages of ORDERS.LATER").nth(1).wait_for()
-    window.get_by_label("Do with").select_option("all")
+    window.get_by_label("Apply to").select_option("all")
     window.get_by_role("button", name="Delete…").click()
     assert "all 2 messages are deleted for good" in window.get_by_role("dialog").inner_text()
     window.get_by_role("button", name="Cancel").click()
@@ -385,7 +385,7 @@ def consuming(threads: ThreadPoolExecutor, broker: ConsoleBroker, queue: str, an
 
 
 def retry_all(window: Page) -> None:
-    window.get_by_label("Do with").select_option("all")
+    window.get_by_label("Apply to").select_option("all")
     window.get_by_role("button", name="Retry…").click()
     dialog = window.get_by_role("dialog")
     assert f"queue://BILLING: {Letters.DIED} messages" in dialog.inner_text()

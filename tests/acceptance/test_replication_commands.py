@@ -67,7 +67,7 @@ def test_a_handover_goes_to_the_node_that_was_named(three: SetOfBrokers) -> None
     master, others = three.quiet()
     refused = tandemmq("handover", "--admin", master.admin_url, "--to", "n9")
     assert refused.returncode == 1
-    assert "n9 is no follower" in refused.stderr
+    assert "n9 is not a follower" in refused.stderr
     wanted = others[1]
 
     def handed_over() -> str:
@@ -100,7 +100,7 @@ def test_a_disk_is_replaced(three: SetOfBrokers) -> None:
     wait_until(has_learner, "the empty node follows as a learner")
     refused = tandemmq("replication", "add", "n9", "--admin", asked.admin_url)
     assert refused.returncode == 1
-    assert "n9 is no learner that follows" in refused.stderr
+    assert "n9 is not a learner that follows" in refused.stderr
     removed = tandemmq("replication", "remove", lost.node, "--admin", asked.admin_url)
     assert removed.returncode == 0, removed.stderr
     assert removed.stdout.startswith("2 voters")

@@ -1,5 +1,5 @@
-"""The API ``/api/v1``: the endpoints of all subjects, and their document; among them those of a browser: log in, log
-out, and events as they happen (server-sent events). The checks of requests are in ``endpoints``.
+"""The API ``/api/v1``: the endpoints of all subjects, and the OpenAPI document. The endpoints here are for browsers:
+log in, log out, and a stream of events (server-sent events). The checks of requests are in ``endpoints``.
 """
 
 from __future__ import annotations

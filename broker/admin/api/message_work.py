@@ -280,12 +280,12 @@ class MessageWork:
                 rate,
                 wait_seconds if step is not None else None,
             )
-            gone = task.counts.get("retried", 0) - before
-            left = None if left is None else left - gone
+            retried_now = task.counts.get("retried", 0) - before
+            left = None if left is None else left - retried_now
             if failed:
                 task.is_to_stop = True
                 task.note(failed)
-            if task.is_to_stop or left == 0 or (step is not None and gone < step):
+            if task.is_to_stop or left == 0 or (step is not None and retried_now < step):
                 return
 
     async def _retry_some(

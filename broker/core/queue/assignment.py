@@ -38,7 +38,7 @@ PLACED_MAX = 2000
 CHOICES_FREE = 4
 LOOKED_FREE = 8
 # Maximum number of choices that test one message in one call.
-ASKED_MAX = 4000
+TESTED_MAX = 4000
 # Maximum number of new or returned messages sorted in by one call.
 TAKEN_MAX = 10_000
 
@@ -62,7 +62,8 @@ class Assignment:
     unwanted_weight: int = field(default=0, init=False)
     stuck: list[Entry] = field(default_factory=list, init=False)
     _lanes: Lanes = field(default_factory=Lanes, init=False)
-    _asks_others: bool = field(default=True, init=False)  # than those that refused the last skipped messages
+    # True: the selectors may differ from those that refused the last skipped messages.
+    _has_new_selectors: bool = field(default=True, init=False)
     # Positions of deliveries that are not settled.
     _out: set[int] = field(default_factory=set, init=False)
     # Weight, by position, of messages that were read again and not yet routed or delivered.
@@ -79,14 +80,14 @@ class Assignment:
     def set_consumers(self, consumers: list[Subscription], newcomers: Iterable[Subscription]) -> None:
         """Replace the consumers. The waiting messages are to be placed again."""
         self._lanes.set_consumers(consumers)
-        self._asks_others = True
+        self._has_new_selectors = True
         self._reconsider(NOTHING_KNOWN)
         if self._skipped.due:
             self.newcomers.update(newcomers)
 
     def join(self, subscription: Subscription) -> None:
         """Add a consumer; none is exclusive. Only its selector tests the waiting messages."""
-        self._asks_others = True
+        self._has_new_selectors = True
         if self._skipped.due:
             self.newcomers.add(subscription)
         requested = self._lanes.requested
@@ -107,7 +108,7 @@ class Assignment:
     def leave(self, subscription: Subscription) -> Work[None]:
         """Remove a consumer; none is exclusive. Messages that only it took are to be placed again. The steps of the
         returned work free the memory of its groups."""
-        self._asks_others = True
+        self._has_new_selectors = True
         self.newcomers.discard(subscription)
         return self._lanes.leave(subscription)
 
@@ -223,8 +224,8 @@ class Assignment:
                 self._leave_out(entry, dequeued)
         lanes = self._lanes
         backlog = lanes.backlog
-        is_wide = lanes.choices > ASKED_MAX  # then one message is enough for a call, or more than that
-        asks_left = 1 if is_wide else PLACED_MAX
+        is_wide = lanes.choices > TESTED_MAX  # testing one message then takes one call, or several
+        tests_left = 1 if is_wide else PLACED_MAX
         is_expensive = lanes.expensive > 0
         pace = Pace()
         is_timed = is_expensive
@@ -232,10 +233,10 @@ class Assignment:
             pace.begin()
         unwatched = 0  # since the clock was read
         groups = lanes.groups
-        while backlog.count and asks_left > 0:
+        while backlog.count and tests_left > 0:
             entry, known = backlog.take()
             if is_wide or is_expensive:
-                known = lanes.ask(entry, known, ASKED_MAX, pace)
+                known = lanes.test(entry, known, TESTED_MAX, pace)
                 if known.below < lanes.requested:
                     backlog.add(deque((entry,)), known)
                     break
@@ -243,9 +244,9 @@ class Assignment:
             if not lanes.place(entry, known):
                 self.count -= 1
                 self._leave_out(entry, dequeued)
-            asked = 1 + lanes.choices // CHOICES_FREE + (groups.looked_at - looked_at) // LOOKED_FREE
-            asks_left -= asked
-            unwatched += asked + entry.weight // WEIGHED_BYTES
+            tests = 1 + lanes.choices // CHOICES_FREE + (groups.looked_at - looked_at) // LOOKED_FREE
+            tests_left -= tests
+            unwatched += tests + entry.weight // WEIGHED_BYTES
             if (is_expensive or unwatched >= CLOCK_ITEMS) and backlog.count:
                 unwatched = 0
                 if not is_timed:
@@ -275,9 +276,9 @@ class Assignment:
             self.unwanted_weight += entry.weight
             self.weight -= entry.weight
         elif self._has_space(dequeued):
-            if self._asks_others:
+            if self._has_new_selectors:
                 self._skipped.refuse(self._lanes.selectors)
-                self._asks_others = False
+                self._has_new_selectors = False
             self.weight -= entry.weight
             self._skipped.add(entry, key_of(entry, is_prioritized=self._levels is not None))
             self._share.give(entry)

@@ -19,7 +19,7 @@ JOINED_MAX = 256
 
 class Known(NamedTuple):
     """Facts about the entries of a run: of the choices below ``below``, exactly those of ``key`` want them.
-    ``is_grouped``: entries with a group count there as waiting."""
+    ``is_grouped``: entries with a group count as waiting in ``Groups``."""
 
     key: tuple[int, ...]
     below: int
@@ -50,7 +50,7 @@ class Backlog:
         self.count += len(entries)
         tail = self._tail
         if known is NOTHING_KNOWN:
-            # An empty tail is no run any more.
+            # An empty tail is not a run any more.
             if tail and len(entries) <= JOINED_MAX and tail[-1].position < entries[0].position:
                 tail.extend(entries)
                 return

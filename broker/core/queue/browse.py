@@ -31,8 +31,8 @@ _LAST = (1 << KEY_BITS) - 1
 def not_placed(
     base: int, waiting: Iterable[tuple[int, Entry]], unplaced: Iterable[Entry]
 ) -> Iterator[tuple[int, Entry]]:
-    """Yield the entries of a level with that first key that have no position yet: those that wait for a stored message,
-    and the unplaced ones. Each with the key of the last stored message before it."""
+    """Yield the entries of a level that have no position yet (those that wait for a stored message, and the unplaced
+    ones), each with the key of the last stored message before it. ``base``: first key of the level."""
     for order_key, entry in waiting:
         yield base + order_key - 1, entry
     for entry in unplaced:
@@ -151,7 +151,7 @@ class Browse:
 
     def page(self, messages: Iterable[PagedMessage], is_end: bool) -> None:
         """Take the result of the Page."""
-        assert self.is_page_asked, "a page comes back once, and only when asked for"
+        assert self.is_page_asked, "a page comes back once, and only if it was requested"
         self.is_page_asked = False
         self._coming = self._in_order(messages, is_end)
 

@@ -40,8 +40,8 @@ class ConsumerCounts:
 
 
 class Choices:
-    """Counts the memory of each selector once, for the client that came first with it. When that client closes a
-    consumer with it and others still have the selector, it counts for no client (``memory``)."""
+    """Counts the memory of each selector once, for the first client that used it. When that client closes a consumer
+    with the selector and others still use it, the selector counts for no client (``memory``)."""
 
     __slots__ = ("_memory", "_more", "_payers")
 

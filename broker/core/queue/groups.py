@@ -45,10 +45,10 @@ class Groups:
     _owned: dict[Subscription, set[str]] = field(default_factory=dict, init=False)
     _turn: int = field(default=0, init=False)
     looked_at: int = field(default=0, init=False)  # number of consumers compared as candidates for a group
-    _chosen: dict[Subscription, int] = field(default_factory=dict, init=False)  # the turn in which it got its latest
-    _asked: Sequence[Subscription] = field(default=(), init=False)  # the consumers compared last
-    # Consumers with a line, and their order among themselves. The line is a heap of each consumer's standing whenever
-    # it changed (groups, turn, order); the present standing is in it, too.
+    _chosen: dict[Subscription, int] = field(default_factory=dict, init=False)  # the turn of its latest group
+    _compared: Sequence[Subscription] = field(default=(), init=False)  # the consumers compared last
+    # ``_best``: the consumers in ``_line``; ``_ranks``: their order. ``_line`` is a heap of standings (groups, turn,
+    # rank): one for each change of a consumer's standing, the present one included.
     _best: Sequence[Subscription] = field(default=(), init=False)
     _ranks: dict[Subscription, int] = field(default_factory=dict, init=False)
     _line: list[tuple[int, int, int]] = field(default_factory=list, init=False)
@@ -126,7 +126,7 @@ class Groups:
         while names:
             name = names.pop()
             group = self._groups.get(name)
-            if group is not None and group.owner is owner:  # it has no other owner by now
+            if group is not None and group.owner is owner:  # the group may have another owner by now
                 del self._groups[name]
                 self._count(-_bytes_of(name))
             if pace.is_full():
@@ -134,8 +134,8 @@ class Groups:
 
     def _choose(self, takers: Sequence[Subscription]) -> Subscription:
         """Return the consumer with the fewest groups; among equals the one whose latest group is the oldest."""
-        if takers is not self._best and takers is not self._asked:  # a line pays from the second time on
-            self._asked = takers
+        if takers is not self._best and takers is not self._compared:  # a heap pays from the second time on
+            self._compared = takers
             self.looked_at += len(takers)
             return self._give(min(takers, key=self._standing))
         if takers is not self._best or len(self._line) > LINE_PER_TAKER * len(takers):
@@ -164,7 +164,7 @@ class Groups:
 
     def forget_best(self) -> None:
         """Forget the candidates: the consumers change."""
-        self._asked = self._best = ()
+        self._compared = self._best = ()
         self._ranks = {}
         self._line = []
 

@@ -299,17 +299,17 @@ class Lanes:
         """Return the lanes that are not empty."""
         return [lane for lane in (*self._lanes.values(), *self._by_owner.values()) if lane]
 
-    def ask(self, entry: Entry, known: Known, count_max: int, pace: Pace) -> Known:
+    def test(self, entry: Entry, known: Known, count_max: int, pace: Pace) -> Known:
         """Test ``entry`` with the next choices, at least one and at most ``count_max``, until the time of ``pace``'s
-        step is over. Return what is known of it then. For very many or expensive choices, because ``place`` tests all
-        remaining ones at once."""
+        step is over. Return the facts that are known about it then. For very many or expensive choices, because
+        ``place`` tests all remaining ones at once."""
         below = known.below
-        asked = list(islice((number for number in self._choices if number >= below), count_max + 1))
-        rest = asked.pop() if len(asked) > count_max else self._next
+        numbers = list(islice((number for number in self._choices if number >= below), count_max + 1))
+        rest = numbers.pop() if len(numbers) > count_max else self._next
         message = entry.message
         wanted = []
         is_late = False
-        for number in asked:
+        for number in numbers:
             if is_late:
                 rest = number
                 break

@@ -342,7 +342,7 @@ class Queue(Window):
         self.mark_returned(entry, is_seen=is_seen)
         self.returned.add(entry)
 
-    def untold(self, entry: Entry) -> None:
+    def undeliver(self, entry: Entry) -> None:
         if self.is_dropped:
             return
         self.dequeued -= 1

@@ -1,4 +1,5 @@
-"""Entries that came back to a queue, by position: single ones, and runs of very many, which cost no more than one."""
+"""Entries that came back to a queue, by position: single ones, and runs of very many, each of which costs no more than
+a single one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ranges of stored messages that the consumers of a queue skipped: they left memory, to be read again for others.
+"""Ranges of stored messages that the consumers of a queue skipped. The messages left memory, and are read again for
+other consumers.
 
 Millions of messages that match no consumer can be before a message that matches one. They cannot all stay in memory,
 and the queue must not stop there (ActiveMQ's queue stops at maxPageSize). So the queue remembers only runs of them:
@@ -95,8 +96,8 @@ class SkippedRanges:
         return True
 
     def join(self, alive: Collection[int], floor: int) -> None:
-        """Merge neighbouring runs with none of the positions ``alive`` between them. Positions up to ``floor`` may be
-        alive or not."""
+        """Merge neighbouring runs with none of the positions ``alive`` between them. Messages up to the position
+        ``floor`` may exist or not."""
         places = sorted([*alive, *(run.position for run in self.due)])
         joined: list[Run] = []
         for run in self._runs:

@@ -6,7 +6,7 @@ only counted; the queue is then *paged*, and reads on (Page) when its window run
     store   ... 17 18 | 19 20 21 22 23        cursor = 18: the last stored message that memory ever held
     memory  14 15 16 17 18                    window; 9 and 12 may still be in flight, or back at the front
 
-No message is lost or doubled, by three rules:
+Three rules prevent lost and duplicated messages:
 
 1. All stored messages up to ``cursor`` are or were in memory; no message after it is. Acknowledged, delivered and
    returned messages are at or before the cursor: a returned message stays in memory, at its position. A message that is
@@ -21,8 +21,8 @@ before it, and nothing later. So there are two cases for each addition. Reported
 the store has it after the cursor, so this Page or a later one brings it. Reported after the Page: the Page does not
 contain it. So after a Page with ``is_end``, no durable message is after the new cursor, and rule 2 holds again:
 additions reported from now on were handed over after the Page. At most one Page is in progress, and the window may only
-shrink meanwhile (nothing is evicted under a Page), so the cursor of the request is still the cursor when the Page comes
-back.
+shrink meanwhile (nothing is evicted while a Page is in progress), so the cursor of the request is still the cursor when
+the Page comes back.
 
 Non-persistent messages are only in memory, but keep their place: while the queue is paged they wait with the order key
 of the stored message that they precede. The order is that of becoming visible: a persistent message becomes visible
@@ -270,7 +270,7 @@ class Window(QueueBase):
 
     def page(self, messages: Sequence[PagedMessage], is_end: bool) -> None:
         """Take the result of the Page."""
-        assert self.is_page_asked, "a page comes back once, and only when asked for"
+        assert self.is_page_asked, "a page comes back once, and only if it was requested"
         self.is_page_asked = False
         if self.is_rereading:
             self._reread(messages, is_end)

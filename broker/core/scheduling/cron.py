@@ -2,11 +2,11 @@
 
     minute 0-59   hour 0-23   day of month 1-31   month 1-12   day of week 0-6 (Sunday is 0, and 7)
 
-Each is ``*`` (or ``?``), a number, a range ``a-b``, a list of those, or any of them with ``/n``: its values that n
-divides. ActiveMQ's CronParser reads them the same way: ``*/7`` means the days 7, 14, 21, 28, not 1, 8, 15. A day
-matches when both its fields match; if both are restricted, one is enough (crontab(5), and CronParser's own comment).
-CronParser skips some of these minutes (the first ones of a later hour, for example) and is an hour wrong on days when
-clocks change; this module returns the first matching minute.
+Each is ``*`` (or ``?``), a number, a range ``a-b``, or a list of these. With ``/n`` at its end, a field selects only
+those of its values that are divisible by n. ActiveMQ's CronParser reads them the same way: ``*/7`` means the days 7,
+14, 21, 28, not 1, 8, 15. A day matches when both its fields match; if both are restricted, one is enough (crontab(5),
+and CronParser's own comment). CronParser skips some of these minutes (the first ones of a later hour, for example) and
+is an hour wrong on days when clocks change; this module returns the first matching minute.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Cron:
 
     @classmethod
     def of(cls, text: str) -> Cron:
-        """Parse ``text``. Raises ValueError, with the reason, if it is no cron entry or selects no minute."""
+        """Parse ``text``. Raises ValueError, with the reason, if it is not a cron entry, or selects no minute."""
         tokens = text.split()
         if len(tokens) != len(_FIELDS) or len(text) > TEXT_CHARACTERS_MAX:
-            raise ValueError("minute, hour, day of month, month and day of week are expected, with blanks between")
+            raise ValueError("expected: minute, hour, day of month, month and day of week, separated by blanks")
         sets = [_values(token, *field) for token, field in zip(tokens, _FIELDS, strict=True)]
         minutes, hours, days, months, weekdays = sets
         cron = cls(
@@ -133,7 +133,7 @@ def _values(token: str, name: str, first: int, last: int) -> set[int]:
     else:
         found = {_number(token, name, first, last)}
     if not found:
-        raise ValueError(f"the field {name} has {token[:40]!r}, which is no {name}")
+        raise ValueError(f"the field {name} has {token[:40]!r}, which is not a valid {name}")
     return found
 
 

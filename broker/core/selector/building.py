@@ -24,10 +24,11 @@ from tandemmq.broker.core.selector.patterns import Pattern
 from tandemmq.broker.core.selector.syntax import PatternInvalid
 from tandemmq.broker.core.selector.values import COMPARED, NUMBER, Evaluate, Value, kind
 
-# Depth of nested operators; AND and OR in a row, and parentheses, do not count.
+# Maximum depth of nested operators; AND and OR in a row, and parentheses, do not count.
 NESTING_MAX = 200
 PATTERNS_MAX = 10
-# Comparisons, calculations and their arguments that are evaluated for one message: they take some 2 ms.
+# Maximum number of comparisons, calculations and their arguments that are evaluated for one message, in about
+# 2 ms.
 CONDITIONS_MAX = 4_000
 
 _LONG_BEYOND = 1 << 63
@@ -303,7 +304,7 @@ class _Builder(Transformer_InPlace[Token, Part]):
         position = name.start_pos or 0
         if name not in functions.ARITIES:
             known = ", ".join(functions.ARITIES)
-            raise Mistake(f"there is no function {name[:40]}; there are {known}", position)
+            raise Mistake(f"there is no function {name[:40]}; the functions are {known}", position)
         least, most = functions.ARITIES[name]
         if not least <= len(arguments) <= most:
             raise Mistake(f"{name} has {len(arguments)} arguments", position)

@@ -190,7 +190,7 @@ def is_not_null(value: Evaluate) -> Evaluate:
 
 
 def is_like(value: Evaluate, pattern: str, escape: str | None, effort: Effort) -> Evaluate:
-    """Return a LIKE condition. It is False for values that are no texts."""
+    """Return a LIKE condition. It is False for values that are not texts."""
     test = like(pattern, escape, effort)
 
     def evaluate(message: Message) -> Value:
@@ -203,7 +203,7 @@ def is_like(value: Evaluate, pattern: str, escape: str | None, effort: Effort) -
 
 
 def is_among(value: Evaluate, texts: Sequence[str], is_expected: bool) -> Evaluate:
-    """Return IN, or with ``is_expected`` False NOT IN; unknown for values that are no texts."""
+    """Return IN, or with ``is_expected`` False NOT IN; unknown for values that are not texts."""
     among = frozenset(texts)
 
     def evaluate(message: Message) -> Value:
@@ -216,7 +216,7 @@ def is_among(value: Evaluate, texts: Sequence[str], is_expected: bool) -> Evalua
 
 
 def as_condition(value: Evaluate) -> Evaluate:
-    """Return a condition from a property: False for values that are no truth values."""
+    """Return a condition from a property: False for values that are not truth values."""
 
     def evaluate(message: Message) -> Value:
         found = value(message)

@@ -30,7 +30,7 @@ _REMEMBERED_CHARACTERS_MAX = 1024
 
 # Longer selectors take too long for the event loop: another thread compiles them first (``is_quick``).
 _QUICK_CHARACTERS_MAX = 512
-# Number of long selectors that are cached between the two calls.
+# Number of long selectors that are cached until the event loop uses the result of that thread.
 _LONG_REMEMBERED = 16
 
 _SHOWN_CHARACTERS_MAX = 200
@@ -87,12 +87,12 @@ def compile_selector(text: str, *, is_classic: bool = False) -> Selector:
     selector: if it means "all messages", the caller must not call this.
     """
     if len(text) > SELECTOR_CHARACTERS_MAX:
-        raise _error(f"it has {len(text)} characters, and {SELECTOR_CHARACTERS_MAX} is the most", text)
+        raise _error(f"it has {len(text)} characters; the maximum is {SELECTOR_CHARACTERS_MAX}", text)
     make = _remembered if len(text) <= _REMEMBERED_CHARACTERS_MAX else _long_remembered
-    made = make(text, is_classic)
-    if isinstance(made, Selector):
-        return made
-    raise _error(made, text)  # a new error each time, as callers may change it
+    result = make(text, is_classic)
+    if isinstance(result, Selector):
+        return result
+    raise _error(result, text)  # a new error each time, as callers may change it
 
 
 def postpone() -> None:

@@ -1,7 +1,7 @@
 """INLIST, MAKELIST, REGEX, REPLACE and SPLIT (org.apache.activemq.filter.function).
 
 Patterns must be literals: they are compiled with the selector, and patterns.py keeps them harmless. Arguments that
-Classic fails on (a value that is no list, a missing text) give "unknown" here.
+Classic fails on (a value that is not a list, a missing text) give "unknown" here.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ _KEYWORDS = frozenset(
 )
 _DECLARED = f"%declare {' '.join(sorted(f'_{word}' for word in _KEYWORDS))}\n"
 
-# Names of the tokens that are no keywords, for mistake messages.
+# Names of the tokens that are not keywords, for error messages.
 _VALUE = "a value"
 _OPERATOR = "an operator"
 _SAID = {
@@ -188,17 +188,17 @@ def _mistake(error: UnexpectedInput, text: str) -> Mistake:
         token = error.token
         if token.type == "$END":
             return Mistake(f"it ends where {_described(error.expected)} is expected", len(text))
-        return Mistake(f"{_shown(token)} stands where {_described(error.expected)} is expected", token.start_pos or 0)
+        return Mistake(f"{_described(error.expected)} is expected instead of {_shown(token)}", token.start_pos or 0)
     assert isinstance(error, UnexpectedCharacters), "lark knows a third kind of mistake"
     position = error.pos_in_stream or 0
     found = text[position]
     if found == "'":
         return Mistake("a text in single quotes has no end", position)
     if found == '"':
-        return Mistake('" is not known: texts are in single quotes', position)
+        return Mistake('" is not allowed: write texts in single quotes', position)
     if found == "!":
-        return Mistake("! is not known: unequal is <>", position)
-    return Mistake(f"the character {found!r} is not known", position)
+        return Mistake("! is not an operator: write <> for unequal", position)
+    return Mistake(f"the character {found!r} is not allowed", position)
 
 
 def _shown(text: str) -> str:

@@ -37,7 +37,7 @@ def _user_id(message: Message) -> Value:
     return properties.get("JMSXUserID") if properties else None
 
 
-# The entries at the end are constant for a broker without a network, which decides before it dispatches.
+# The last entries are constant: this broker belongs to no network of brokers, and it tests selectors before dispatch.
 HEADERS: dict[str, Evaluate] = {
     "JMSDestination": lambda message: _destination(message.original_destination or message.destination),
     "JMSReplyTo": _reply_to,

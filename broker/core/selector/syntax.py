@@ -31,7 +31,7 @@ Place = Callable[[str, int], bool]
 
 
 class PatternInvalid(ValueError):
-    """The text is no pattern, or one that is not supported."""
+    """The text is not a regular expression, or it is not supported."""
 
 
 # ---- parts of an expression

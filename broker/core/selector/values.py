@@ -135,7 +135,8 @@ _RANGES: dict[type, int] = {Byte: 0x7F, Short: 0x7FFF}
 
 
 def converted(text: str, example: Value) -> Value:
-    """Return the text as a value of ``example``'s type, as Java's ``valueOf`` reads it; None when it is no such value.
+    """Return the text as a value of ``example``'s type, as Java's ``valueOf`` reads it; None when it is not such a
+    value.
 
     A text of any length takes a microsecond: its length is checked before it is read.
     """

@@ -67,7 +67,7 @@ class DurableSubscriber:
 
     @property
     def is_leaving(self) -> bool:
-        """True while its former consumer, which is closed, still has messages or parts of it."""
+        """True while a closed consumer still holds messages or parts of this subscriber."""
         return self._consumer is not None and not self._consumer.is_open
 
     def left(self, subscription: Subscription) -> None:
@@ -145,7 +145,8 @@ class UsersOfClientIds:
 
 
 def _topics(subscribed: Destination) -> tuple[Destination, ...]:
-    """Return the topics that it names. A list that this broker would refuse, stored by another broker, names itself."""
+    """Return the topics that ``subscribed`` names. A list that this broker would refuse (another broker stored it)
+    counts as one topic."""
     if "," not in subscribed.name:
         return (subscribed,)
     try:

@@ -155,11 +155,11 @@ class Watching:
 
     def _change(self, audience: Audience, members: tuple[Subscription, ...], came: Sequence[Subscription]) -> None:
         """Change the members of an audience: those that are open, followed by those that ``came``."""
-        is_anybody_gone = len(members) - len(came) < len(audience.members)
-        gone = [each for each in audience.members if not each.is_open] if is_anybody_gone else []
+        is_one_closed = len(members) - len(came) < len(audience.members)
+        closed = [each for each in audience.members if not each.is_open] if is_one_closed else []
         self._take_out(audience)
         audience.members = members
-        audience.expensive += sum(each.is_expensive for each in came) - sum(each.is_expensive for each in gone)
+        audience.expensive += sum(each.is_expensive for each in came) - sum(each.is_expensive for each in closed)
         if members:
             self._by_members.setdefault(members, audience)
             self._memory.add(Kind.STATE, audience.bytes)
@@ -168,7 +168,7 @@ class Watching:
             del self._audiences[audience.number]
         for each in came:
             self._came(each, audience.number)
-        for each in gone:
+        for each in closed:
             self._left(each)
 
     def _begin(self, audience: Audience) -> None:

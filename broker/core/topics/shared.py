@@ -1,11 +1,12 @@
 """Subscription that consumers of any connections share: each message goes to one of them (MQTT 5.0, 4.8.2; JMS). Pure.
 
 In the store it is an ordinary durable subscription of the client id ``$share`` with the name GROUP/FILTER, topic by
-topic. One that has its own terms (JMS) has any name, which is no GROUP/FILTER. It exists while a consumer uses it, or a
-client id holds it, connected or not. For each holder the store has a record: a durable subscription of that client id,
-with the client's name for it, to the topic ``names.MQTT_SHARES``, to which no message is ever sent. The subscribed
-destination in this record is that name. So the journal alone shows the holders. A holder's record is written before the
-first topic's, and removed before the last one's: so topics without a holder are left over from an interrupted removal.
+topic. One that has its own terms (JMS) may have any name that is not GROUP/FILTER. The subscription exists while a
+consumer uses it, or a client id holds it, connected or not. For each holder the store has a record: a durable
+subscription of that client id, with the client's name for it, to the topic ``names.MQTT_SHARES``, to which no message
+is ever sent. The subscribed destination in this record is that name. So the journal alone shows the holders. A holder's
+record is written before the first topic's, and removed before the last one's: so topics without a holder are left over
+from an interrupted removal.
 """
 
 from __future__ import annotations

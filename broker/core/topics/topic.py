@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Final
 
 from tandemmq.broker.core import names
-from tandemmq.broker.core.charging import ASKING, takes
+from tandemmq.broker.core.charging import SELECTOR_BUDGET, takes
 from tandemmq.broker.core.delivery import (
     REDELIVERIES_MAX,
     Delivery,
@@ -34,7 +34,7 @@ from tandemmq.broker.core.topics.recovery import Kept
 from tandemmq.store.operations import Page
 from tandemmq.store.records.message import Destination, Message
 
-# No messages, of all subscriptions that had none yet: an empty deque of its own would take 760 bytes.
+# The deque of all subscriptions that have had no message yet: one for each would take 760 bytes.
 _NO_ENTRIES: Final[deque[Entry]] = deque(maxlen=0)
 
 
@@ -244,9 +244,9 @@ class DurableSubscription(Queue):
         assert self.subscription is None, "it has one consumer at a time"
         self.subscription = subscription
         subscription.queues[self] = None
-        self.heed_no_local(subscription)
+        self.set_no_local(subscription)
 
-    def heed_no_local(self, subscription: Subscription) -> None:
+    def set_no_local(self, subscription: Subscription) -> None:
         """Set whether its consumer takes messages of its own client."""
         self.no_local = subscription.no_local
 
@@ -256,7 +256,7 @@ class DurableSubscription(Queue):
         return not self.is_shared or self.share.fits(message.size, self._settings.topic_pending_bytes)
 
     @property
-    def is_choosy(self) -> bool:
+    def is_selective(self) -> bool:
         """True if it may refuse a message."""
         return self.selector is not None or self.no_local or (self.is_of_mqtt and self.subscription is None)
 
@@ -419,7 +419,7 @@ class Topic:
         client id."""
         durables = self.durables.values()
         for durable in durables:
-            if durable.is_choosy:
+            if durable.is_selective:
                 return tuple(each.owner for each in durables if each.wants(message, sender))
         return self.owners
 
@@ -467,7 +467,7 @@ class Topic:
                     if not selector.matches(message):
                         continue
                 else:
-                    is_taken = ASKING.takes(selector, message, outlet.holder)
+                    is_taken = SELECTOR_BUDGET.takes(selector, message, outlet.holder)
                     if is_taken is None:
                         self.dropped += subscription.put_off(entry)
                     if not is_taken:

@@ -302,7 +302,7 @@ class Connecting:
         if self._will_bytes:
             self._conversation.hooks.release_will(self._conversation.principal, self._will_bytes)
 
-    def tell_end(self, error: ClientError, version: Version | None) -> None:
+    def write_end_reason(self, error: ClientError, version: Version | None) -> None:
         """Write the reason for the end of the connection: in CONNACK if it was not sent yet, otherwise in DISCONNECT
         (MQTT 5.0). ``version``: version of CONNECT; None: unknown."""
         conversation, reason = self._conversation, reason_of(error)

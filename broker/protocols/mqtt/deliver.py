@@ -138,10 +138,10 @@ class Delivering:
             payload = self._payloads.of(message, self._conversation.limits.packet_bytes_max)
         except TakesLong:
             return lambda: self._payloads.prepare(message, self._conversation.limits.packet_bytes_max)
-        asked = subscription.filter
+        options = subscription.filter
         qos = qos_of(message)
-        if qos > asked.qos:
-            qos = asked.qos
+        if qos > options.qos:
+            qos = options.qos
         is_dup = redeliveries > 0
         if subscription.unsure and position is None:
             is_dup = self._may_have_been_sent(subscription, message.destination.name, qos) or is_dup
@@ -152,7 +152,7 @@ class Delivering:
             topic,
             payload,
             qos,
-            position is not None or (asked.retain_as_published and is_retain(message)),
+            position is not None or (options.retain_as_published and is_retain(message)),
             is_dup,
             position,
         )

@@ -238,10 +238,10 @@ class Payloads:
         if prepared is None or prepared[0] is not message:
             return payload_of(message, bytes_max, is_quick=True)
         self._prepared = None
-        made = prepared[1]
-        if isinstance(made, Undeliverable):
-            raise made
-        return made
+        result = prepared[1]
+        if isinstance(result, Undeliverable):
+            raise result
+        return result
 
     def drop(self) -> None:
         """Drop the prepared payload."""
@@ -263,10 +263,10 @@ def payload_of(message: Message, bytes_max: int, *, is_quick: bool) -> bytes:
     is damaged, or has more than ``bytes_max`` bytes after decompression.
     """
     if is_encoded(message):
-        made = decoded(message, is_quick=is_quick)
-        if made is None:
+        as_jms = decoded(message, is_quick=is_quick)
+        if as_jms is None:
             raise TakesLong
-        message = made
+        message = as_jms
     if not isinstance(message, OpenedMessage) or (message.body_kind is BodyKind.BYTES and not message.is_compressed):
         return message.body
     limit = min(bytes_max, QUICK_BYTES_MAX) if is_quick and message.is_compressed else bytes_max

@@ -173,7 +173,7 @@ class RetainedDelivery:
         """Move the position to a message that is sent when the gathered commands are durable. From then on, only the
         messages after it must still be sent."""
         if self.is_kept(delivery):
-            assert delivery.position is not None, "as asked"
+            assert delivery.position is not None, "a kept delivery has a position"
             delivery.position.after = delivery.topic
             self._stored.moved(delivery.subscription)
 

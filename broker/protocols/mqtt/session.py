@@ -264,7 +264,7 @@ class MqttSession(Conversation):
         elif isinstance(receipt, int):
             self._publishing.refuse(PacketType.PUBACK, receipt, error)
         elif error.is_fatal:
-            self._connecting.tell_end(error, self._parser.version)
+            self._connecting.write_end_reason(error, self._parser.version)
         elif error.kind in _OF_PUBLISH and self.version is not Version.V5:
             if self._publishing.report_refusal(error):
                 self.hang_up(reason_of(error), error.message)

@@ -141,11 +141,11 @@ class Subscribing:
         packet, answer, first = self._under_way
         ids = packet.properties.subscription_ids
         last = first + COMMANDS_MAX
-        for number, asked in enumerate(packet.filters[first:last], first):
-            if len(self._by_filter) >= SUBSCRIPTIONS_MAX and asked.topic_filter not in self._by_filter:
+        for number, wanted in enumerate(packet.filters[first:last], first):
+            if len(self._by_filter) >= SUBSCRIPTIONS_MAX and wanted.topic_filter not in self._by_filter:
                 answer.codes[number] = Reason.QUOTA_EXCEEDED
             else:
-                self._replace(asked, ids[0] if ids else None, answer, number, commands)
+                self._replace(wanted, ids[0] if ids else None, answer, number, commands)
         if last < len(packet.filters):
             self._under_way = packet, answer, last
             return
@@ -153,32 +153,34 @@ class Subscribing:
         self._code_known(answer)
 
     def _replace(
-        self, asked: Filter, subscription_id: int | None, answer: _Answer, number: int, commands: list[Command]
+        self, wanted: Filter, subscription_id: int | None, answer: _Answer, number: int, commands: list[Command]
     ) -> None:
-        """Subscribe to ``asked``, in place of the present subscription of that filter, if any (MQTT-3.8.4-3)."""
-        answer.codes[number] = asked.qos
-        former = self._by_filter.get(asked.topic_filter)
-        is_wanted = asked.retain_handling == 0 or (asked.retain_handling == 1 and former is None)
-        sends_retained = is_wanted and share_of(asked.topic_filter) is None  # MQTT 5.0, 4.8.2
+        """Subscribe to ``wanted``, in place of the present subscription of that filter, if any (MQTT-3.8.4-3)."""
+        answer.codes[number] = wanted.qos
+        former = self._by_filter.get(wanted.topic_filter)
+        is_wanted = wanted.retain_handling == 0 or (wanted.retain_handling == 1 and former is None)
+        sends_retained = is_wanted and share_of(wanted.topic_filter) is None  # MQTT 5.0, 4.8.2
         answer.unknown += 1
         is_same = False  # the record stays valid
-        if former is not None and self._can_continue(former, asked):
+        if former is not None and self._can_continue(former, wanted):
             subscription = former
-            is_same = former.filter == asked and former.subscription_id == subscription_id and former.record is not None
-            if former.filter.no_local != asked.no_local:
-                commands.append(SetNoLocal(former.id, asked.no_local))
-            former.filter, former.subscription_id = asked, subscription_id
+            is_same = (
+                former.filter == wanted and former.subscription_id == subscription_id and former.record is not None
+            )
+            if former.filter.no_local != wanted.no_local:
+                commands.append(SetNoLocal(former.id, wanted.no_local))
+            former.filter, former.subscription_id = wanted, subscription_id
         else:
             name = None
-            if self._stored.queue is not None and asked.qos:
-                name = durable_name(asked.qos, asked.topic_filter)
-            subscription = self._new(asked, name, subscription_id)
-            self._by_filter[asked.topic_filter] = subscription
-        owes_retained = subscription.owes_retained and asked.qos > 0
+            if self._stored.queue is not None and wanted.qos:
+                name = durable_name(wanted.qos, wanted.topic_filter)
+            subscription = self._new(wanted, name, subscription_id)
+            self._by_filter[wanted.topic_filter] = subscription
+        owes_retained = subscription.owes_retained and wanted.qos > 0
         if sends_retained:  # send all retained messages, from the first
             is_same = is_same and not subscription.owes_retained
             subscription.position = None
-            owes_retained = asked.qos > 0 and self._retained.may_have_some(subscription)
+            owes_retained = wanted.qos > 0 and self._retained.may_have_some(subscription)
         if self._stored.queue is not None and not (is_same and owes_retained == subscription.owes_retained):
             answer.unknown += 1
             subscription.owes_retained = owes_retained
@@ -201,18 +203,18 @@ class Subscribing:
         answer.codes[number] = reason_of(error)
         self._code_known(answer)
 
-    def _can_continue(self, former: Subscription, asked: Filter) -> bool:
-        """Return whether the engine's subscription of ``former`` can be used for ``asked``. A durable subscription is
+    def _can_continue(self, former: Subscription, wanted: Filter) -> bool:
+        """Return whether the engine's subscription of ``former`` can be used for ``wanted``. A durable subscription is
         also kept when QoS becomes 0, so that its messages are not lost."""
         return former.durable_name is not None or (
-            former.is_auto == (asked.qos == 0) and (asked.qos == 0 or self._stored.queue is None)
+            former.is_auto == (wanted.qos == 0) and (wanted.qos == 0 or self._stored.queue is None)
         )
 
-    def _new(self, asked: Filter, durable_name: str | None, subscription_id: int | None) -> Subscription:
+    def _new(self, wanted: Filter, durable_name: str | None, subscription_id: int | None) -> Subscription:
         self._ordinal += 1
-        share = share_of(asked.topic_filter)
-        is_auto = durable_name is None and asked.qos == 0
-        subscription = Subscription(str(self._ordinal), asked, share, durable_name, subscription_id, is_auto)
+        share = share_of(wanted.topic_filter)
+        is_auto = durable_name is None and wanted.qos == 0
+        subscription = Subscription(str(self._ordinal), wanted, share, durable_name, subscription_id, is_auto)
         self._by_id[subscription.id] = subscription
         return subscription
 

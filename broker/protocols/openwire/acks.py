@@ -47,12 +47,12 @@ def command_of(ack: MessageAck, consumer: Consumer, receipt: Receipt | None) -> 
         if count < ack.message_count or (count > ack.message_count and ack.transaction_id is None):
             if consumer.is_restored:
                 return of_nothing(ack, receipt, consumer)
-            raise _unmatched(ack, f"the dispatched list has {count} there")
+            raise _unmatched(ack, f"the dispatched list has {count} messages in that range")
         return Ack(consumer.id, last, _transaction(ack), receipt, first=first, count=ack.message_count)
     if type == AckType.INDIVIDUAL:
         tag = _tag(ack, consumer)
         if tag is None:
-            return of_nothing(ack, receipt, consumer)  # which is no mistake (PrefetchSubscription)
+            return of_nothing(ack, receipt, consumer)  # not an error (PrefetchSubscription)
         return Ack(consumer.id, tag, _transaction(ack), receipt)
     if type == AckType.DELIVERED:
         if consumer.is_lenient or _range(ack, consumer, from_oldest=True) is not None:

@@ -1,7 +1,7 @@
 """Advisory messages as clients of ActiveMQ know them (AdvisorySupport, AdvisoryBroker; openwire.md 15). Pure.
 
-The event travels as a command of OpenWire in the message's ``dataStructure``, numbers beside it as properties. Clients
-of other protocols see its properties, and STOMP clients the command as JSON.
+The event is a command of OpenWire in the message's ``dataStructure``; numbers are properties of the message. Clients of
+other protocols see its properties, and STOMP clients the command as JSON.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tandemmq.broker.core.advisor import (
     ProducerFact,
     SlowConsumerFact,
 )
-from tandemmq.broker.core.names import ADVISORY_TOPICS, is_told_of
+from tandemmq.broker.core.names import ADVISORY_TOPICS, has_advisories
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.codec import message_of, stored_frame
 from tandemmq.broker.protocols.openwire.errors import WireError
@@ -50,13 +50,13 @@ _BROKER_SESSION = -1
 _TYPE = "Advisory"
 # Names of producers and consumers in a conversation.
 _NUMBERS = re.compile("(-?[0-9]{1,18}):(-?[0-9]{1,18})")
-# The topic's name fits into a string of OpenWire in each encoding.
+# Maximum length of a name: the topic's name fits into a string of OpenWire in each encoding.
 _NAME_CHARS_MAX = 10_000
 
 
 class Advisories:
-    """Advisor of one term. ``connection_id``: a name that no client has, and no other broker or term as master; it
-    begins the ids of the messages. ``sequences``: the broker's numbers of messages."""
+    """Advisor of one term. ``connection_id``: a connection id that no client, no other broker and no other term has;
+    the ids of the messages begin with it. ``sequences``: the broker's numbers of messages."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Advisories:
         sequence = next(self._sequences)
         now = self._clock()
         properties: dict[str, Any] = {**self._origin, **numbers}
-        told = schema.ActiveMQMessage(
+        advisory = schema.ActiveMQMessage(
             producer_id=self._producer,
             destination=topic,
             message_id=MessageId(None, self._producer, self._sent, sequence),
@@ -102,13 +102,13 @@ class Advisories:
             broker_in_time=now,
         )
         try:
-            told.marshalled_properties = encode_properties(properties)
-            frame = stored_frame(told)
+            advisory.marshalled_properties = encode_properties(properties)
+            frame = stored_frame(advisory)
         except (WireError, Unencodable):
             # A name is longer than 64 KiB. The advisory is sent without its properties.
             properties = {}
-            told.data_structure = told.marshalled_properties = None
-            frame = stored_frame(told)
+            advisory.data_structure = advisory.marshalled_properties = None
+            frame = stored_frame(advisory)
         message = Message(
             topic,
             f"{self._producer}:{self._sent}",
@@ -139,16 +139,16 @@ def _topic_name(fact: Fact) -> str | None:
     if isinstance(fact, MasterFact):
         return "MasterBroker"
     destination = fact.destination
-    if destination is None or not is_told_of(destination):
-        return None  # an anonymous producer is of no destination (AdvisoryBroker.addProducer)
+    if destination is None or not has_advisories(destination):
+        return None  # an anonymous producer has no destination (AdvisoryBroker.addProducer)
     if isinstance(fact, DestinationFact):
         return _KINDS[destination.kind]
     name = destination.name.replace(",", _COMMA)
     if isinstance(fact, FullFact):
         return f"FULL.{name}"
-    what = fact.event.value if isinstance(fact, MessageFact) else _WORDS[type(fact)]
+    event = fact.event.value if isinstance(fact, MessageFact) else _WORDS[type(fact)]
     # Temporary destinations count as queues and topics.
-    return f"{what}.{'Topic' if destination.is_topic else 'Queue'}.{name}"
+    return f"{event}.{'Topic' if destination.is_topic else 'Queue'}.{name}"
 
 
 def _contents(fact: Fact) -> tuple[object | None, dict[str, Any]]:

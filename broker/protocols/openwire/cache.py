@@ -36,12 +36,12 @@ class ReadCache:
 
 class WriteCache:
     """Objects that were sent to the peer, by data type and value. If all indexes are used, a new object takes the index
-    of the oldest one, which is then sent in whole when it occurs again."""
+    of the oldest one, which is sent as a whole when it occurs again."""
 
     __slots__ = ("_indexes", "_keys", "_next", "_size")
 
     def __init__(self, size: int) -> None:
-        assert size > 0, "a cache of nothing"
+        assert size > 0, "a cache has at least one index"
         self._size = size
         self._next = 0
         self._indexes: dict[Key, int] = {}

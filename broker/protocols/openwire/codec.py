@@ -2,8 +2,8 @@
 
     u4 size, u1 data type, fields      size counts what follows it
 
-The same walk over a structure's fields serves both encodings: a reader (loose.py, tight.py) knows how a string or a
-number is in the bytes, this module knows which comes next, in which version, and what objects may be nested.
+Both encodings use the same walk over a structure's fields. A reader (loose.py, tight.py) knows the encoding of a string
+or a number; this module knows the order of the fields, their versions, and which objects may be nested.
 
     nested      bool present, u1 data type, fields
     cached      bool is new, i2 index, nested if new              where caching was agreed; else as nested
@@ -46,7 +46,7 @@ from tandemmq.store.records.message import BodyKind
 from tandemmq.store.records.remembered import remember
 
 NESTING_MAX = 32
-# Fields and objects of a frame of a known origin: a frame of the store is read without a limit.
+# Value of ``work_max`` that means no limit: for frames of the store, whose origin is known.
 WORK_UNBOUNDED = 1 << 62
 CACHE_SIZE_DEFAULT = 0x3FFF  # OpenWireFormat: the meaning of 0
 
@@ -59,7 +59,7 @@ _MARSHALL_AWARE = frozenset((1, *BodyKind))
 
 
 class _Layout(NamedTuple):
-    """Structure in one version. A field that is no object comes with its reading and writing functions."""
+    """Structure in one version. A field that is not an object comes with its reading and writing functions."""
 
     name: str
     steps: tuple[tuple[Field, Callable[[Any], Any] | None, Callable[[Any, Any], None] | None], ...]
@@ -82,11 +82,11 @@ def _layouts(version: int) -> dict[int, _Layout]:
 class WireFormat:
     """Agreement of two peers, and the caches of their connection: bytes to commands and back.
 
-    Frames must be decoded, and encoded ones sent, in the order of the connection: with caching, later ones refer to
-    earlier ones. Without, nothing is remembered, and one WireFormat may serve many connections.
+    Frames must be decoded and sent in the order of the connection, because with caching later frames refer to earlier
+    ones. Without caching a WireFormat has no state, and may serve many connections.
 
-    ``is_stored_form``: a message's frame is, except for ids of the transport, the one in the journal; and all other
-    commands have one layout.
+    ``is_stored_form``: a message's frame equals that in the journal, except for ids of the transport; and every other
+    command has only one layout.
     """
 
     __slots__ = (
@@ -134,7 +134,7 @@ class WireFormat:
             return short
         layout = self._layout(number)
         if not issubclass(DESCRIPTIONS[number].cls, Command):
-            raise WireError(f"{layout.name} is no command")
+            raise WireError(f"{layout.name} is not a command")
         try:
             reader = (TightReader if self.is_tight else LooseReader)(frame, _HEAD.size, work_max)
         except (IndexError, struct.error):
@@ -195,7 +195,7 @@ class WireFormat:
         number = reader.number()
         layout = self._layout(number)
         if number in _MARSHALL_AWARE and reader.is_marshalled():
-            raise WireError(f"{layout.name} comes as a frame within a frame, which no peer sends")
+            raise WireError(f"{layout.name} is a frame within a frame, which no peer sends")
         if self.is_tight or (tail := ID_TAILS.get(number)) is None:
             return self._read(reader, layout, depth + 1)
         # Most frames repeat the ids and destinations of earlier frames: these are found by their bytes.
@@ -260,7 +260,7 @@ class WireFormat:
             self._write(writer, layout, command)
             body = writer.take()
         except WireError:
-            # The peer will not see what this frame would have put into its cache.
+            # The peer does not get this frame, so its cache lacks the objects that the frame would have added.
             self._write_cache.forget()
             raise
         return _HEAD.pack(len(body) + 1, number) + body
@@ -353,7 +353,7 @@ def _name(reader: LooseReader) -> str:
 def _magic(reader: LooseReader) -> bytes:
     found = reader.octets(len(MAGIC))
     if found != MAGIC:
-        raise WireError(f"no OpenWire: {found!r} where {MAGIC!r} is due")
+        raise WireError(f"not OpenWire: {found!r} instead of {MAGIC!r}")
     return found
 
 
@@ -396,5 +396,5 @@ def message_of(frame: bytes) -> WireMessage:
     """Return the message of a stored frame, to be written in another form. Raises WireError."""
     command = STORED.decode(frame)
     if not isinstance(command, WireMessage):
-        raise WireError(f"{type(command).__name__} is no message")
+        raise WireError(f"{type(command).__name__} is not a message")
     return command

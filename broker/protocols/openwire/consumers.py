@@ -102,13 +102,13 @@ class Consumer:
             # An id that was not made by a Java client has an invented producer on the wire (loose.producer_key).
             message_id = message_id.removesuffix(_FOREIGN)
         tag = self._tags.get(message_id)
-        if tag is None or not self._has_twins or self._unacked[tag].destination == destination:
+        if tag is None or not self._has_duplicates or self._unacked[tag].destination == destination:
             return tag
         twins = (each for each, other in self._unacked.items() if other.message_id == message_id)
         return next((each for each in twins if self._unacked[each].destination == destination), tag)
 
     @property
-    def _has_twins(self) -> bool:
+    def _has_duplicates(self) -> bool:
         """True if some message waits more than once, because it came from several destinations."""
         return len(self._tags) != len(self._unacked)
 
@@ -157,7 +157,7 @@ class Consumer:
         if self._tags[message_id] != tag:
             return  # an older delivery of the same message still waits
         del self._tags[message_id]
-        if not self._has_twins:
+        if not self._has_duplicates:
             return
         for younger, other in self._unacked.items():
             if other.message_id == message_id:

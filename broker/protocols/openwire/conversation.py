@@ -49,10 +49,11 @@ from tandemmq.store.records.message_ids import is_of_broker
 # Limit of one connection's sessions; for consumers the engine has a bound.
 SESSIONS_MAX = 10_000
 PRODUCERS_MAX = 10_000
-# Consumers that the broker ended, and their client has not closed yet; beyond them, closing one is an error.
+# Maximum number of consumers that the broker ended and their client has not closed yet. Beyond it the oldest is
+# forgotten, and closing a forgotten one is an error.
 ENDED_MAX = 1_000
-# Transactions whose acknowledgements are remembered, the oldest forgotten first: so many are open only if their
-# ends come on other connections.
+# Maximum number of transactions whose acknowledgements are remembered; the oldest is forgotten first. A connection has
+# so many open ones only if they end on other connections.
 TRANSACTIONS_MAX = 10_000
 
 # Each connection has it without opening it: advisory consumers use it (ActiveMQConnection).
@@ -110,7 +111,7 @@ class Conversation:
     _transactions: dict[str, Acknowledged] = field(default_factory=dict, init=False)
 
     def commands_of(self, command: schema.Command, receipt: int | None) -> list[Command]:
-        """Return the commands for ``command``, which is no message. Raises ClientError for a request that is not
+        """Return the commands for ``command``, which is not a message. Raises ClientError for a request that is not
         allowed."""
         handler = _HANDLERS.get(type(command))
         if handler is None:
@@ -124,10 +125,11 @@ class Conversation:
         if id is None:
             raise ClientError("ConnectionInfo lacks the connection id")
         if id.value == self.connection_id:
-            return []  # TransportConnection.processAddConnection: a repetition is no mistake
+            return []  # TransportConnection.processAddConnection: a repetition is not an error
         if self.connection_id is not None:
             raise _not_registered(
-                f"This socket carries the connection {self.connection_id} already", "Another one needs its own."
+                f"This socket already has the connection {self.connection_id}",
+                "Open another socket for another connection.",
             )
         if command.client_id is None:
             raise ClientError("No clientID specified for connection request", kind=ErrorKind.CLIENT_ID)
@@ -154,7 +156,8 @@ class Conversation:
 
     def _bridge(self, command: schema.BrokerInfo, receipt: int | None) -> list[Command]:
         raise ClientError(
-            f"Broker {(command.broker_name or '')[:80]!r} wants a network connection", "This broker joins no network."
+            f"Broker {(command.broker_name or '')[:80]!r} wants a network connection",
+            "This broker does not support networks of brokers.",
         )
 
     def _pass_over(self, command: schema.Command, receipt: int | None) -> list[Command]:
@@ -193,8 +196,8 @@ class Conversation:
         self._check_session(id.connection_id, id.session_id)
         if is_of_broker(id.session_id):
             raise refusal(
-                f"Producer {id} has a session of a broker",
-                "The ids of its messages are the broker's own.",
+                f"Producer {id} uses the session number of a broker",
+                "The ids of its messages are reserved for the broker.",
                 ErrorKind.SECURITY,
             )
         key = str(id)
@@ -401,7 +404,7 @@ class Conversation:
         name = asked.transaction
         if isinstance(asked, Begin):
             if name in self._transactions:
-                # TransactionBroker.beginTransaction: a repetition is no mistake. Another connection may end a branch.
+                # TransactionBroker.beginTransaction: a repetition is not an error. Another connection may end a branch.
                 return [] if asked.xa is None else [asked]
             self._transactions[name] = set()
             if len(self._transactions) > TRANSACTIONS_MAX:

@@ -31,9 +31,10 @@ class MessageHead(NamedTuple):
 
 
 def read_head(head: bytes) -> MessageHead:
-    """Read the head. Raises WireError for bytes that are no message, or if these fields do not end within ``head``."""
+    """Read the head. Raises WireError for bytes that are not a message, or if these fields do not end within
+    ``head``."""
     if head[_KIND_AT] not in _KINDS:
-        raise WireError(f"data type {head[_KIND_AT]} is no message")
+        raise WireError(f"data type {head[_KIND_AT]} is not a message")
     try:
         command_id, is_response_required = _COMMAND.unpack_from(head, loose.FRAME_SIZE)
         position, producer_id = loose.FRAME_SIZE + _COMMAND.size, None

@@ -1,4 +1,4 @@
-"""The commands that come and go with every message, in the stored form, without the interpreter.
+"""Fast reading and writing of the commands that accompany every message: in the stored form, without the interpreter.
 
     MessageAck       u4 size, u1 22, i4 command id, bool response required, object destination, object transaction,
                      object consumer id, i1 type, object first id, object last id, i4 count, no cause
@@ -104,7 +104,7 @@ def read_transaction_info(data: bytes) -> TransactionInfo | None:
 
 def read_single_ack(data: bytes) -> tuple[bytes, str, int | None] | None:
     """Return the ack that a consumer with AUTO_ACKNOWLEDGE sends for each message: STANDARD, of one message, in no
-    transaction. None if it is anything else, or anything is wrong with it.
+    transaction. None: it has another form, or is invalid.
 
     The result is the consumer's id as it is in the frame, data type before it; the store's message id; and the
     command id, None if no response is required."""

@@ -59,7 +59,7 @@ def send_of(frame: bytes | BytesIO, sequence: int, now: int, producers: dict[str
         elif not is_own:
             reason = f"its id is not one of its producer {str(producer_id)[:_ID_SHOWN_MAX]}"
         else:
-            reason = f"its id has more than {_ID_BYTES_MAX} bytes, or is no text"
+            reason = f"its id has more than {_ID_BYTES_MAX} bytes, or is not valid Unicode"
         error = ClientError(
             f"Cannot send message {id[:_ID_SHOWN_MAX]!r}: {reason}",
             is_fatal=False,
@@ -97,8 +97,8 @@ def refusal_of(error: FrameTooLong, producers: dict[str, Producer]) -> ProtocolF
         # upper bound of content and properties.
         receipt = Window(producer.id, MESSAGE_SIZE_MIN + error.size)
     refused = refusal(
-        f"A message of {error.size} bytes is too long: {error.limit} are the most",
-        "That is wireFormat.maxFrameSize of the connector.",
+        f"A message of {error.size} bytes is too long: the maximum is {error.limit}",
+        "The maximum is wireFormat.maxFrameSize of the connector.",
         ErrorKind.RESOURCE,
         receipt=receipt,
     )
@@ -112,7 +112,7 @@ def _excess(message: Message) -> str | None:
     if size <= PROPERTIES_MAX:
         return None  # each value takes a byte at least
     if size > PROPERTIES_BYTES_MAX:
-        return f"{size} bytes, and {PROPERTIES_BYTES_MAX} are allowed,"
+        return f"{size} bytes (the maximum is {PROPERTIES_BYTES_MAX})"
     marshalled = message.marshalled_properties
     if marshalled.count(SURROGATE_LEAD) > 2 * PAIRS_MAX:
         return f"more than {PAIRS_MAX} characters beyond U+FFFF"

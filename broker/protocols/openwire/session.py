@@ -55,12 +55,12 @@ _NO_REDELIVERIES: Final = _COUNTER.pack(0)
 # size, data type, command id, response required, correlation id
 _RESPONSE: Final = struct.Struct(">iBiBi")
 _RESPONSE_TYPE: Final = 30
-# The data types of messages; plain numbers, for each frame is compared with them.
+# The data types of messages; plain numbers, because each frame is compared with them.
 _MESSAGES: Final = frozenset(map(int, BodyKind))
 _BYTES: Final = BodyKind.BYTES
 _KEEP_ALIVE: Final = schema.KeepAliveInfo()
-# Fields, objects and elements of arrays in one command of a client. A message has 35, and clients have arrays of some
-# brokers at most; so many take some milliseconds.
+# Maximum number of fields, objects and elements of arrays in one command of a client: reading them takes some
+# milliseconds. A message has 35, and the longest arrays of clients list some brokers.
 FIELDS_MAX: Final = 10_000
 # Each bit of a frame that is read field by field may be an object.
 _WEIGHT: Final = 8
@@ -70,9 +70,9 @@ _WEIGHT: Final = 8
 class OpenWireSession(Output):
     """The session of one connection.
 
-    ``connection_id`` is our own name of it; ``clock`` gives the milliseconds since 1970; ``sequences`` the broker's
-    numbers of messages, each greater than all before it; ``greeting`` is the connector's. Our WireFormatInfo is there
-    to be taken from the beginning.
+    ``connection_id``: the broker's name for the connection. ``clock`` returns milliseconds since 1970. ``sequences``:
+    the broker's numbers of messages, each greater than all before it. ``greeting``: the greeting of the connector. The
+    broker's WireFormatInfo can be taken at once.
     """
 
     connection_id: str
@@ -128,8 +128,8 @@ class OpenWireSession(Output):
         """Parse the next bytes: return the commands that are complete now. Never raises.
 
         A mistake of the peer is a ProtocolFailure in its place among the commands; when its error is fatal it is the
-        last command that this session ever gives. With ``has_more`` the list stops short: carry it out, then ask for
-        the rest with ``receive(b"")``.
+        last command that this session ever gives. With ``has_more`` the list is incomplete: carry out its commands,
+        then call ``receive(b"")`` for the rest.
         """
         commands: list[Command] = []
         if self._is_over:
@@ -144,7 +144,7 @@ class OpenWireSession(Output):
         try:
             if data:
                 cutter.feed(data)
-            taken = 0
+            weight = 0
             for _ in range(COMMANDS_MAX):
                 if (frame := next_frame()) is None:
                     self.unfinished_bytes = cutter.pending_bytes
@@ -154,7 +154,7 @@ class OpenWireSession(Output):
                         commands.append(send_of(frame, next(self.sequences), self._now, self._conversation.producers))
                         break  # one such message is the limit of a call
                     frame = frame.getvalue()
-                taken += len(frame)
+                weight += len(frame)
                 kind = frame[4] if self._is_stored_form else 0
                 if kind in _MESSAGES:
                     commands.append(send_of(frame, next(self.sequences), self._now, self._conversation.producers))
@@ -164,13 +164,13 @@ class OpenWireSession(Output):
                     self._understand(self._wire.decode(frame, FIELDS_MAX), commands)
                     if self._is_over:
                         return commands
-                    taken += _WEIGHT * len(frame)
+                    weight += _WEIGHT * len(frame)
                     if commands and type(commands[-1]) is Subscribe and commands[-1].selector is not None:
                         break  # compiling may take some milliseconds: others get their turn
                 if not cutter.chunk:  # usual: saves another call of the cutter
                     self.unfinished_bytes = 0
                     return commands
-                if taken >= RECEIVED_BYTES_MAX:
+                if weight >= RECEIVED_BYTES_MAX:
                     break
             self.has_more = not self._is_over
         except FrameTooLong as long:
@@ -248,7 +248,7 @@ class OpenWireSession(Output):
         self.send_interval_ms = terms.send_interval_ms
         self.receive_interval_ms = max(terms.receive_interval_ms, terms.initial_delay_ms)
         self.is_connected = True
-        self._say(self.greeting.broker_info)
+        self._write_command(self.greeting.broker_info)
 
     def _keep_alive(self, command: schema.KeepAliveInfo) -> None:
         assert self._terms is not None, "the handshake precedes all commands"
@@ -269,7 +269,7 @@ class OpenWireSession(Output):
     def receipt(self, receipt: Any) -> None:
         """Write the Response, or the ProducerAck, for the command that gave ``receipt``."""
         if type(receipt) is Window:
-            self._say(schema.ProducerAck(producer_id=receipt.producer_id, size=receipt.size))
+            self._write_command(schema.ProducerAck(producer_id=receipt.producer_id, size=receipt.size))
             return
         if type(receipt) is Pending:
             if receipt.done is not None:
@@ -332,9 +332,11 @@ class OpenWireSession(Output):
         self._prepared = message, found
 
     def _too_long_for_it(self, size: int) -> WireError:
-        """Return the error for a frame that is too long for a Java client, which would end its connection for it, and
-        get the message again without end."""
-        return WireError(f"{size} bytes, and its consumer takes {self._dispatch_bytes_max} at most (maxFrameSize)")
+        """Return the error for a frame that is too long for a Java client: the client would end its connection,
+        reconnect, and get the message again without end."""
+        return WireError(
+            f"it has {size} bytes, and its consumer accepts at most {self._dispatch_bytes_max} (maxFrameSize)"
+        )
 
     def _dispatch(self, consumer: Consumer, message: Message, redeliveries: int) -> schema.MessageDispatch:
         """Return the dispatch for a client that speaks another form than the store's."""
@@ -352,7 +354,7 @@ class OpenWireSession(Output):
         QueueBrowser)."""
         consumer = self._conversation.consumers.get(subscription_id)
         if consumer is not None:
-            self._say(schema.MessageDispatch(consumer_id=consumer.consumer_id))
+            self._write_command(schema.MessageDispatch(consumer_id=consumer.consumer_id))
 
     def drop_prepared(self) -> None:
         self._prepared = None
@@ -361,28 +363,28 @@ class OpenWireSession(Output):
         """Write ConsumerControl (AbstractSubscription.updateConsumerPrefetch)."""
         consumer = self._conversation.consumers.get(subscription_id)
         if consumer is not None:
-            self._say(schema.ConsumerControl(consumer_id=consumer.consumer_id, prefetch=prefetch))
+            self._write_command(schema.ConsumerControl(consumer_id=consumer.consumer_id, prefetch=prefetch))
 
     def close_consumer(self, subscription_id: str, error: ClientError) -> None:
-        """Write ConsumerControl: its client closes the consumer (AbortSlowConsumerStrategy). It has no room for a
-        reason."""
+        """Write ConsumerControl: the client closes the consumer (AbortSlowConsumerStrategy). The command has no field
+        for a reason."""
         consumer_id = self._conversation.end_consumer(subscription_id)
         if consumer_id is not None:
-            self._say(schema.ConsumerControl(consumer_id=consumer_id, close=True))
+            self._write_command(schema.ConsumerControl(consumer_id=consumer_id, close=True))
 
     def prepared(self, receipt: Any, is_read_only: bool) -> None:
         """Write IntegerResponse: XA_OK or XA_RDONLY."""
-        assert isinstance(receipt, Pending), "it is what this session gave"
+        assert isinstance(receipt, Pending), "the receipt is from this session"
         if is_read_only and receipt.done is not None:
             receipt.done()
         if receipt.command_id is not None:
             result = XA_RDONLY if is_read_only else XA_OK
-            self._say(schema.IntegerResponse(correlation_id=receipt.command_id, result=result))
+            self._write_command(schema.IntegerResponse(correlation_id=receipt.command_id, result=result))
 
     def recovered(self, receipt: Any, branches: Sequence[XaTransactionId]) -> None:
         """Write DataArrayResponse; its array is never null."""
         if receipt is not None:
-            self._say(schema.DataArrayResponse(correlation_id=receipt, data=tuple(branches)))
+            self._write_command(schema.DataArrayResponse(correlation_id=receipt, data=tuple(branches)))
 
     def fail(self, error: ClientError) -> None:
         """Write ExceptionResponse to the command that waits, ConnectionError if none does.
@@ -401,17 +403,17 @@ class OpenWireSession(Output):
             receipt = None
         exception = throwable_of(error)
         if isinstance(receipt, int):
-            self._say(schema.ExceptionResponse(correlation_id=receipt, exception=exception))
+            self._write_command(schema.ExceptionResponse(correlation_id=receipt, exception=exception))
             return
         client = self._conversation.connection_id
         id = None if client is None else ConnectionId(client)
-        self._say(schema.ConnectionError(exception=exception, connection_id=id))
+        self._write_command(schema.ConnectionError(exception=exception, connection_id=id))
 
     def announce(self, urls: Sequence[str], *, is_rebalance: bool = False, reconnect_to: str = "") -> None:
         """Send a client with a failover transport the addresses of brokers, and the one to reconnect to now
         (ConnectionControl)."""
         if self.is_connected:
-            self._say(
+            self._write_command(
                 schema.ConnectionControl(
                     connected_brokers=",".join(urls), rebalance_connection=is_rebalance, reconnect_to=reconnect_to
                 )
@@ -424,7 +426,7 @@ class OpenWireSession(Output):
 
     def heart_beat(self) -> None:
         """Write a sign of life (KeepAliveInfo)."""
-        self._say(_KEEP_ALIVE)
+        self._write_command(_KEEP_ALIVE)
 
     def _respond(self, command_id: int | None) -> None:
         """Write a Response, if the client waits for one."""
@@ -433,9 +435,9 @@ class OpenWireSession(Output):
         if self._is_stored_form:
             self._write(_RESPONSE.pack(_RESPONSE.size - _SIZE.size, _RESPONSE_TYPE, 0, 0, command_id))
         else:
-            self._say(schema.Response(correlation_id=command_id))
+            self._write_command(schema.Response(correlation_id=command_id))
 
-    def _say(self, command: schema.Command) -> None:
+    def _write_command(self, command: schema.Command) -> None:
         self._write(self._wire.encode(command))
 
 

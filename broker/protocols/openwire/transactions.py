@@ -30,7 +30,7 @@ _END: Final = int(TransactionType.END)
 
 
 def command_of(info: TransactionInfo, receipt: Receipt | None) -> Begin | Prepare | Commit | Abort | None:
-    """Return the command for ``info``, which is no RECOVER; None for END, which only marks a place in the order."""
+    """Return the command for ``info``, which is not RECOVER; None for END, which changes nothing in the broker."""
     id = info.transaction_id
     if id is None:
         raise refusal(f"TransactionInfo of type {info.type} names no transaction")

@@ -28,7 +28,7 @@ _CLASSES = {
 }
 
 
-def is_told_as_json(message: Message, transformation: str | None) -> bool:
+def is_sent_as_json(message: Message, transformation: str | None) -> bool:
     """Return whether a subscription with ``transformation`` gets the advisory as JSON."""
     return (
         message.body_kind is BodyKind.NONE
@@ -37,8 +37,8 @@ def is_told_as_json(message: Message, transformation: str | None) -> bool:
     )
 
 
-def told_as_json(message: Message) -> bytes:
-    """Return the body; empty for an advisory whose content is all in its properties."""
+def json_of(message: Message) -> bytes:
+    """Return the JSON body of an advisory; empty if its content is only in its properties."""
     from tandemmq.broker.protocols.openwire.codec import message_of
     from tandemmq.broker.protocols.openwire.errors import WireError
 
@@ -48,21 +48,21 @@ def told_as_json(message: Message) -> bytes:
         return b""
     if structure is None:
         return b""
-    told = {type(structure).__name__: _object(structure)}
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    found = {type(structure).__name__: _object(structure)}
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def _object(structure: Any) -> dict[str, Any]:
     from tandemmq.broker.protocols.openwire.schema import RemoveInfo
 
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for field in fields(structure):
         value = getattr(structure, field.name)
         if value is not None and not isinstance(value, bytes):
-            told[_java_name(field.name)] = _value(value)
+            found[_java_name(field.name)] = _value(value)
     if isinstance(structure, RemoveInfo):
-        told["objectId"] = {"@class": type(structure.object_id).__name__, **told["objectId"]}
-    return told
+        found["objectId"] = {"@class": type(structure.object_id).__name__, **found["objectId"]}
+    return found
 
 
 def _value(value: Any) -> Any:

@@ -1,14 +1,14 @@
 """Names of destinations in STOMP, and back. Pure.
 
     /queue/a  /topic/a                          a, and a name without such a prefix is the queue of that whole name,
-                                                slashes and all
+                                                including its slashes
     /temp-queue/a  /temp-topic/a                of this connection: created at first use, deleted with it
     /remote-temp-queue/x  /remote-temp-topic/x  of any connection, by the name that the broker gave it: for a reply-to
     /queue/a,/topic/b                           a composite
     /queue/a.*  /topic/a.>                      a wildcard
 
-as ActiveMQ's LegacyFrameTranslator reads and writes them. Composites and wildcards stay in the name, a composite in
-OpenWire's form (``a,topic://b``): the engine takes them apart.
+ActiveMQ's LegacyFrameTranslator reads and writes them in the same way. Composites and wildcards stay in the name, a
+composite in OpenWire's form (``a,topic://b``): the engine splits them.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class DestinationNames:
         if len(self._temporary) >= TEMPORARY_MAX:
             raise refusal(
                 f"{name!r} would be temporary destination number {TEMPORARY_MAX + 1} of this connection",
-                f"A connection may have {TEMPORARY_MAX}, and has them until it ends.",
+                f"A connection may have at most {TEMPORARY_MAX}; they exist until it ends.",
                 ErrorKind.RESOURCE,
             )
         # ActiveMQTempDestination: <connection id>:<number>.
@@ -116,7 +116,7 @@ class DestinationNames:
 
 
 def write_destination(destination: Destination) -> str:
-    """Return the name by which every connection but a temporary destination's own sends and subscribes to it."""
+    """Return the name of a destination for all connections, except the one to which a temporary destination belongs."""
     kind, name = destination
     if "," not in name:
         return _WRITTEN[kind] + name

@@ -28,7 +28,7 @@ class Dialect:
         self.version = version
         self.drops_cr = drops_cr
         self.trims = trims
-        # Backslash first, for other escapes contain it. A chain of replacements: a third of translate's time.
+        # Backslash first, because other escapes contain it. A chain of replacements: a third of translate's time.
         self._escapes = tuple((escapes | {"\0": " "} | ({} if "\n" in escapes else {"\n": " ", "\r": " "})).items())
         self._unescapes = {escape: character for character, escape in escapes.items()}
         # Likewise: an escaped backslash is a NUL until all other escapes are undone.
@@ -64,7 +64,7 @@ class Dialect:
         return text
 
     def message_id(self, value: str) -> str:
-        """Return ``value``, escaped; keep what precedes its number for the next one."""
+        """Return ``value``, escaped; keep the escaped part before its number for the next call."""
         producer, _, number = value.rpartition(":")
         if not producer or not number.isdecimal():
             return self.escape(value)

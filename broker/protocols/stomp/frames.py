@@ -2,8 +2,8 @@
 
     frame = command EOL *(header EOL) EOL *octet NUL *EOL          (STOMP 1.2, Augmented BNF)
 
-Promises: the frames do not depend on how the bytes were cut on their way; no byte is searched twice, and the part of an
-unfinished frame that is kept stays under the limits. The caller names the commands whose body may hold a NUL; this
+Promises: the frames do not depend on the pieces in which the bytes arrive; no byte is searched twice, and the part of
+an unfinished frame that is kept stays under the limits. The caller names the commands whose body may hold a NUL; this
 module knows no other commands, and no state of a connection.
 """
 
@@ -25,7 +25,7 @@ CR: Final = 0x0D
 
 
 class Limits(NamedTuple):
-    """Limits of what a peer may send (ActiveMQ's StompWireFormat, and its maxDataLength for the frame)."""
+    """Limits of a peer's input (ActiveMQ's StompWireFormat, and its maxDataLength for the frame)."""
 
     command_bytes_max: int = 1024
     header_line_bytes_max: int = 10 * 1024
@@ -43,7 +43,7 @@ Head = tuple[str, Headers, int]  # and where the body begins
 SEND_ALONE: Final = frozenset(("SEND",))
 # A frame that is too long is passed over, unless its content-length says that it is longer than this.
 PASSED_OVER_BYTES_MAX: Final = 1 << 31
-# So much of a longer head is read at once: its escapes take 0.2 ms (plain Python). A line is read whole.
+# Part of a longer head that is read in one call: its escapes take 0.2 ms (plain Python). A line is read as a whole.
 HEAD_PIECE_BYTES: Final = 16 * 1024
 HEAD_PIECE_LINES: Final = 64
 # Memory of a header beside its two texts.
@@ -51,8 +51,8 @@ HEADER_BYTES: Final = 100
 
 
 class FrameTooLong(ClientError):
-    """Frame beyond the limit, whose head was read. The frame alone is refused, and passed over. ``transaction``: of
-    which it was to be a part."""
+    """Frame beyond the limit, whose head was read. The frame alone is refused, and passed over. ``transaction``: the
+    transaction of the frame."""
 
     def __init__(self, message: str, detail: str, headers: Headers) -> None:
         super().__init__(message, detail, is_fatal=False, kind=ErrorKind.RESOURCE, receipt=headers.get("receipt"))
@@ -179,12 +179,12 @@ def _no_blank_line() -> ClientError:
 
 
 class FrameParser:
-    """Cuts what arrives into frames: ``feed`` each piece, then call ``next_frame`` until it returns None.
+    """Cuts received bytes into frames: ``feed`` each piece, then call ``next_frame`` until it returns None.
 
-    Both raise a fatal :class:`ClientError` when the peer breaks the grammar or a limit; the parser is of no use
-    after that. With ``passes_over`` a frame beyond the limit is a FrameTooLong, and later frames are returned.
-    ``dialect`` may be changed between two frames: it counts from the next one on. ``data``: the waiting bytes, of which
-    ``offset`` were used for frames; empty once all were used.
+    Both raise a fatal :class:`ClientError` when the peer breaks the grammar or a limit; do not use the parser after
+    that. With ``passes_over`` a frame beyond the limit is a FrameTooLong, and later frames are returned. ``dialect``
+    may be changed between two frames: it applies from the next one on. ``data``: the waiting bytes, of which ``offset``
+    were used for frames; empty once all were used.
     """
 
     __slots__ = (
@@ -340,15 +340,15 @@ class FrameParser:
             return None
         if "\\" in text and dialect.has_escapes:
             unescape = dialect.unescape
-            # Backwards again, for two names may be the same once they are unescaped.
+            # Backwards again, because two names may be the same once they are unescaped.
             headers = {unescape(name): unescape(value) for name, value in [line.split(":", 1) for line in lines[:0:-1]]}
         if dialect.trims:
             headers = {name: value.strip() for name, value in headers.items()}
         return lines[0], headers, body_start
 
     def _by_lines(self, lines: HeadLines, data: bytes, at: int) -> Head | None:
-        """Return the head of which ``lines`` are taken, HEAD_PIECE_BYTES in a call; the next one begins at ``at``.
-        None: it is incomplete."""
+        """Return the head whose lines ``lines`` takes, HEAD_PIECE_BYTES in one call; its next line begins at ``at``.
+        None: the head is incomplete."""
         stop = at + HEAD_PIECE_BYTES
         left = HEAD_PIECE_LINES
         while not lines.is_whole:
@@ -412,7 +412,7 @@ class FrameParser:
                 "It is the body's number of bytes, in digits.",
                 receipt=headers.get("receipt"),
             )
-        # The digits are counted first, for Python refuses to make a number of very many.
+        # The digits are counted first, because Python refuses to make a number of very many.
         return int(text) if len(text) <= _LENGTH_DIGITS_MAX else 10**_LENGTH_DIGITS_MAX
 
 

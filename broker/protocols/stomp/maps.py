@@ -1,4 +1,4 @@
-"""The body of a map message as XML and as JSON: what XStream makes of a java.util.Map in ActiveMQ. Pure.
+"""The body of a map message as XML and as JSON, in the form that XStream gives a java.util.Map in ActiveMQ. Pure.
 
     <map>                                {"map": {"entry": [
       <entry>                              {"string": ["name", "Dejan"]},
@@ -9,11 +9,11 @@
 
 The JSON is Jettison's reading of the XML: elements of one name that stand beside each other are an array, a single one
 is none, and an empty element is "". It loses facts (the order of a list's items of different types, texts that look
-like numbers) that our documents keep: texts stay texts.
+like numbers) that the broker's documents keep: texts stay texts.
 
 Only maps, lists and plain values are read, each by its name in a table; other names are refused. XML with a document
-type is refused, for its entities can grow. A document may be DOCUMENT_BYTES_MAX long, and have VALUES_MAX values: they
-are freed in one step.
+type is refused, because its entities can grow. A document may be DOCUMENT_BYTES_MAX long, and have VALUES_MAX values:
+they are freed in one step.
 
 A long document is read or written on a thread. No step of it keeps the interpreter from other threads for more than a
 few milliseconds: JSON of more than PIECE_BYTES_MAX is read by Python's own code, not by that in C, and XML in pieces.
@@ -27,7 +27,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable
 from io import BytesIO
-from json.decoder import JSONArray, JSONObject, py_scanstring  # type: ignore[attr-defined]  # typeshed has them not
+from json.decoder import JSONArray, JSONObject, py_scanstring  # type: ignore[attr-defined]  # typeshed lacks them
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 from xml.parsers import expat
@@ -40,7 +40,7 @@ DOCUMENT_BYTES_MAX = 1 << 20
 PIECE_BYTES_MAX = 16 * 1024
 #: Elements of XML or values of JSON, those within others included.
 VALUES_MAX = 50_000
-#: Longer, in XML: values have no attributes, and expat reads all of an element's at once.
+#: A tag of XML that is too long: values have no attributes, and expat reads all attributes of an element at once.
 _LONG_TAG = re.compile(rb"<[^!<>][^<>]{1024}")
 #: Sections without tags in them.
 _SECTIONS = ((b"<![CDATA[", b"]]>"), (b"<!--", b"-->"), (b"<?", b"?>"))
@@ -111,7 +111,7 @@ def _float(text: str) -> Float:
 
 def _double(text: str) -> float:
     if not text.isascii() or "_" in text:  # which float() takes
-        raise ValueError(f"{text[:40]!r} is no number")
+        raise ValueError(f"{text[:40]!r} is not a number")
     return float(text)
 
 
@@ -159,13 +159,13 @@ class _Building:
 
     def __init__(self) -> None:
         self._open: list[_Open] = []
-        self.made: dict[str, Any] = {}
+        self.result: dict[str, Any] = {}
 
     def start(self, name: str) -> None:
         opened = self._open
         if not opened:
             if name not in _MAPS:
-                raise ValueError(f"{name[:80]!r} is no map")
+                raise ValueError(f"{name[:80]!r} is not a map")
         else:
             outer = opened[-1]
             if outer.name in _MAPS:
@@ -192,7 +192,7 @@ class _Building:
         inner = self._open.pop()
         name = inner.name
         if not self._open:
-            self.made = inner.entries
+            self.result = inner.entries
             return
         outer = self._open[-1]
         if outer.name in _MAPS:
@@ -215,16 +215,16 @@ def _no_entry() -> ValueError:
 
 
 def _no_value(name: str) -> ValueError:
-    return ValueError(f"{name[:80]!r} is no value that a map message holds")
+    return ValueError(f"{name[:80]!r} is not a value of a map message")
 
 
 def _check_size(data: bytes) -> None:
     if len(data) > DOCUMENT_BYTES_MAX:
-        raise ValueError(f"a map of {len(data)} bytes is not read; {DOCUMENT_BYTES_MAX} are the most")
+        raise ValueError(f"a map of {len(data)} bytes is too long: the maximum is {DOCUMENT_BYTES_MAX}")
 
 
 def _too_many() -> ValueError:
-    return ValueError(f"a map of more than {VALUES_MAX} values is not read")
+    return ValueError(f"the map has more than {VALUES_MAX} values")
 
 
 def _write_text(out: BytesIO, text: str, escaped: Callable[[str], str]) -> None:
@@ -280,7 +280,7 @@ def read_xml(data: bytes) -> dict[str, Any]:
     """Return the map of XML, the inverse of :func:`write_xml`. Raises ValueError for anything that is not a map."""
     _check_size(data)
     if _has_long_tag(data):
-        raise ValueError("a tag of more than 1 KiB is not read")
+        raise ValueError("a tag has more than 1 KiB")
     building = _Building()
     left = VALUES_MAX
 
@@ -306,7 +306,7 @@ def read_xml(data: bytes) -> dict[str, Any]:
         parser.Parse(b"", True)
     except expat.ExpatError as error:
         raise ValueError(f"not XML: {error}") from None
-    return building.made
+    return building.result
 
 
 def _has_long_tag(data: bytes) -> bool:
@@ -318,7 +318,7 @@ def _has_long_tag(data: bytes) -> bool:
             if data.startswith(begin, at):
                 at = data.find(end, at + len(begin))
                 if at < 0:
-                    return False  # it is no XML
+                    return False  # not XML
                 break
         at = data.find(b"<", at + 1)
     return False
@@ -407,7 +407,7 @@ def read_json(data: bytes) -> dict[str, Any]:
     del document
     building = _Building()
     _read(building, name, value)
-    return building.made
+    return building.result
 
 
 class _PythonDecoder(json.JSONDecoder):

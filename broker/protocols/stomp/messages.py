@@ -1,8 +1,8 @@
 """SEND headers to a message, and a message to MESSAGE headers. Pure.
 
-The mapping is ActiveMQ's (LegacyFrameTranslator, FrameTranslator.Helper), so that JMS and STOMP clients see
-each other's messages as they do there. Differences, all harmless to a client: content-length is always written, so
-that a text may hold a NUL; a property cannot replace a header that the broker writes; a client may number its messages.
+The mapping is ActiveMQ's (LegacyFrameTranslator, FrameTranslator.Helper), so that JMS and STOMP clients see each
+other's messages as with ActiveMQ. Differences, all harmless to a client: content-length is always written, so that a
+text may hold a NUL; a property cannot replace a header that the broker writes; a client may number its messages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tandemmq.broker.core.commands import Undeliverable, refusal
 from tandemmq.broker.core.numbers import property_text, whole_number
 from tandemmq.broker.protocols.encoded import decoded, is_encoded
 from tandemmq.broker.protocols.stomp import maps
-from tandemmq.broker.protocols.stomp.advisories import TRANSFORMATION, is_told_as_json, told_as_json
+from tandemmq.broker.protocols.stomp.advisories import TRANSFORMATION, is_sent_as_json, json_of
 from tandemmq.broker.protocols.stomp.destinations import DestinationNames, write_destination
 from tandemmq.broker.protocols.stomp.dialects import Dialect
 from tandemmq.broker.protocols.stomp.frames import Headers
@@ -36,7 +36,7 @@ _SEND_ID: Final = re.compile(r"([A-Za-z0-9._-]{1,128}):(0|[1-9][0-9]{0,18})")
 _READ_BY_SESSION: Final = frozenset(("destination", "receipt", "transaction", "persistent"))
 # Headers of a SEND that neither have a field nor come back on the MESSAGE.
 _DROPPED: Final = frozenset(("message-id", "redelivered", "subscription", "JMSXUserID"))
-# Names that a property may not have on a MESSAGE, for the broker writes them itself.
+# Names that a property may not have on a MESSAGE, because the broker writes them itself.
 _RESERVED: Final = frozenset(
     (
         "ack",
@@ -214,18 +214,19 @@ def encode(
     """Return the part of a MESSAGE that is the same for every delivery: its own header lines with the blank one, and
     the body.
 
-    ``transformation`` is what the subscription asks for; ``write`` names destinations. A compressed body that would
-    have more than ``inflated_bytes_max`` bytes comes as it was sent, and headers say so. With ``is_quick`` TakesLong is
-    raised if it would take more than a millisecond or two. Undeliverable: a body is damaged.
+    ``transformation``: the form that the subscription requests. ``write`` returns the name of a destination. A
+    compressed body that would have more than ``inflated_bytes_max`` bytes stays compressed, and headers state this.
+    With ``is_quick`` TakesLong is raised if it would take more than a millisecond or two. Undeliverable: a body is
+    damaged.
     """
     if is_quick and isinstance(message, OpenedMessage) and not _is_opened_quickly(message):
         raise TakesLong
     kind = message.body_kind
     if kind is _BYTES and is_encoded(message):
-        made = decoded(message, is_quick=is_quick)
-        if made is None:
+        as_jms = decoded(message, is_quick=is_quick)
+        if as_jms is None:
             raise TakesLong
-        message, kind = made, made.body_kind
+        message, kind = as_jms, as_jms.body_kind
     if kind is _TEXT or kind is _BYTES:
         changed = _NOTHING
         if transformation is not None and kind is _TEXT:
@@ -238,8 +239,8 @@ def encode(
                 changed = {**changed, **as_sent}
         else:
             body = _sound(message)
-    elif is_told_as_json(message, transformation):
-        body, changed = told_as_json(message), _AS_ADVISORY
+    elif is_sent_as_json(message, transformation):
+        body, changed = json_of(message), _AS_ADVISORY
     else:
         body, changed = _transformed(message, transformation, inflated_bytes_max, is_quick=is_quick)
     return _encode_headers(message, len(body), dialect, changed, write, is_quick=is_quick), body

@@ -11,8 +11,8 @@
 
 enum { LINES_MAX = 64 };
 
-/* Returns the next line feed before ``end``, or with ``colon`` the next line feed or colon; NULL: there is none, or a byte
-   that no plain head has comes first. */
+/* Returns the next line feed before ``end``, or with ``colon`` the next line feed or colon; NULL: there is none, or a
+   byte that a plain head cannot have comes first. */
 static const unsigned char *next_of(const unsigned char *at, const unsigned char *end, int colon)
 {
     for (; at < end; at++) {

@@ -231,7 +231,7 @@ class StompSession(Output):
     def _unexpected(self, name: str) -> ClientError:
         if self._handlers is _CONNECTED:
             if name in _BEFORE_CONNECT:
-                return ClientError(f"{name} came twice", "A client connects only once on a connection.")
+                return ClientError(f"{name} was sent twice", "A client connects only once on a connection.")
             return ClientError(
                 f"Unknown STOMP command: {name[:40]!r}", f"Known commands are {', '.join(_CONNECTED)}, in capitals."
             )
@@ -375,7 +375,7 @@ class StompSession(Output):
     def _nack(self, headers: Headers, body: bytes) -> Nack | AckOfMessage:
         get = headers.get
         if self._dialect is V10:
-            raise refusal("NACK is not known in STOMP 1.0", "Name 1.1 or 1.2 in accept-version.")
+            raise refusal("STOMP 1.0 has no NACK", "Name 1.1 or 1.2 in accept-version.")
         if self._dialect is V12:
             ordinal, _, tag = get("id", "").partition("-")
             subscription = self._ordinals.get(ordinal)
@@ -472,11 +472,11 @@ class StompSession(Output):
         is_own = own and (message.destination in own or message.reply_to in own)
         write = self._names.write if is_own else write_destination
         if self._prepared is not None and self._prepared[0] is message:
-            made = self._prepared[1]
+            result = self._prepared[1]
             self._prepared = None
-            if isinstance(made, Undeliverable):
-                raise made
-            rest = made
+            if isinstance(result, Undeliverable):
+                raise result
+            rest = result
         else:
             try:
                 rest = encode_once(message, dialect, transformation, write, inflated_bytes_max=body_bytes_max)
@@ -542,7 +542,7 @@ class StompSession(Output):
         raise AssertionError("no STOMP client asks for prepared transactions")
 
     def fail(self, error: ClientError) -> None:
-        """Write ERROR: one line in ``message``, and what to do about it in the body."""
+        """Write ERROR: one line in ``message``, and advice in the body."""
         if error.refused_id is not None:
             self._forget(error.refused_id)
         escape = self._dialect.escape
@@ -635,10 +635,11 @@ def _unknown_identity(command: str, headers: Headers) -> ClientError:
     if "id" in headers:
         return refusal(
             f"Unexpected {command} received for id [{headers['id'][:200]}]",
-            "id must repeat the ack header of a MESSAGE of an open subscription that was not acknowledged yet.",
+            "id must repeat the ack header of a MESSAGE that an open subscription received and that is not acknowledged"
+            " yet.",
         )
     return refusal(
         f"Unexpected {command} received for message-id [{headers['message-id'][:200]}]",
-        "It must name a MESSAGE of an open subscription that was not acknowledged yet (STOMP 1.2: in the header id,"
-        " by the ack header of the MESSAGE).",
+        "It must name a MESSAGE that an open subscription received and that is not acknowledged yet (STOMP 1.2: in the"
+        " header id, by the ack header of the MESSAGE).",
     )

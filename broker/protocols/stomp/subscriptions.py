@@ -61,7 +61,8 @@ def durable_name_of(headers: Headers) -> str | None:
         if name is not None:
             if not name:
                 raise refusal(
-                    f"The header {header} is empty", "It names a durable subscription; leave it out for none."
+                    f"The header {header} is empty",
+                    "It names a durable subscription. Omit it for any other subscription.",
                 )
             return name
     return None
@@ -102,8 +103,8 @@ def _priority(text: str | None) -> int:
 class StompSubscription:
     """Subscription as its client sees it.
 
-    ``start`` are the first lines of its MESSAGE frames. They precede the message's own headers, so that they
-    win over a property of the same name (STOMP 1.2, Repeated Header Entries). ``transformation`` is the form in
+    ``start`` are the first lines of its MESSAGE frames. They precede the message's own headers, so that they take
+    precedence over a property of the same name (STOMP 1.2, Repeated Header Entries). ``transformation`` is the form in
     which it wants bodies that are neither text nor bytes.
     """
 

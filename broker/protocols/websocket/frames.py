@@ -5,8 +5,9 @@
 The payload of data messages is one stream of bytes: nothing waits here for the end of a message, so a message of any
 length takes no memory, and a frame of STOMP or MQTT may be split over messages or joined with others.
 
-Output of STOMP: each frame is one message, as ActiveMQ's are, for clients that know no others; of text if it is UTF-8.
-MQTT: output of one turn is one message (MQTT 5, 6.0: packets need not be aligned with them); AMQP likewise.
+Output of STOMP: each frame is one message, as in ActiveMQ, because some clients accept no other form. It is a text
+message if it is UTF-8. MQTT: output of one turn is one message (MQTT 5, 6.0: packets need not be aligned with them);
+AMQP likewise.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _CONTINUATION: Final = 0x0
 _FIN: Final = 0x80
 _RSV: Final = 0x70
 _MASKED: Final = 0x80
-# Of a control frame (5.5).
+# Payload of a control frame (5.5).
 CONTROL_BYTES_MAX: Final = 125
 # Lengths up to these are written in one byte, and in two more bytes; longer ones in eight more.
 _ONE_BYTE_MAX, _TWO_BYTES_MAX = 125, 0xFFFF
@@ -62,7 +63,8 @@ class WebSocketError(Exception):
 
 
 class FrameParser:
-    """Parser of one client's frames: ``feed`` each piece, then ``read`` until it gives False, and ``take`` the payload.
+    """Parser of one client's frames: ``feed`` each piece, then ``read`` until it returns False, and ``take`` the
+    payload.
 
     ``message_bytes_max``: of one message, over all its frames. ``accepts_text``: MQTT is binary.
     """
@@ -119,8 +121,8 @@ class FrameParser:
         return payload[0] if len(payload) == 1 else b"".join(payload)
 
     def read(self, frames_max: int) -> bool:
-        """Read so many frames at most; return whether there is more to read. Raises WebSocketError; what came before
-        may still be taken, and nothing is to be read any more."""
+        """Read at most ``frames_max`` frames; return whether there is more to read. Raises WebSocketError: the payload
+        before the error may still be taken, but do not read any more."""
         data = self._data
         offset = self._offset
         size = len(data)
@@ -130,7 +132,7 @@ class FrameParser:
                 break
             if not self._left:
                 begin = self._head(data, offset)
-                if begin < 0:  # it is not whole
+                if begin < 0:  # it is incomplete
                     self._data, self._offset = data[offset:], 0
                     return False
                 offset = begin
@@ -147,8 +149,8 @@ class FrameParser:
         return has_more
 
     def _head(self, data: bytes, offset: int) -> int:
-        """Read the head that begins at ``offset``, and all of a control frame; return where what follows begins. -1: it
-        is not whole."""
+        """Read the head that begins at ``offset``, or a whole control frame, and return the position after it. -1: it
+        is incomplete."""
         size = len(data)
         if size - offset < 2:
             return -1
@@ -306,7 +308,7 @@ def binary_messages(parts: Parts) -> list[bytes | memoryview]:
 def stomp_messages(parts: Parts) -> list[bytes | memoryview]:
     """Return a message for each frame and each heart-beat of a STOMP session's output, which are whole: the session
     says how long each body is, unless it has no NUL and is in one piece with its head."""
-    made: list[bytes | memoryview] = []
+    messages: list[bytes | memoryview] = []
     left = list(reversed(parts))
     while left:
         part = left.pop()
@@ -315,7 +317,7 @@ def stomp_messages(parts: Parts) -> list[bytes | memoryview]:
         size, start = len(data), 0
         while start < size:
             if data[start] == _LF:
-                made += (_HEART_BEAT_HEAD, b"\n")
+                messages += (_HEART_BEAT_HEAD, b"\n")
                 start += 1
                 continue
             body = data.index(b"\n\n", start) + 2
@@ -332,9 +334,9 @@ def stomp_messages(parts: Parts) -> list[bytes | memoryview]:
                 frame.append(left.pop())
                 rest -= len(frame[-1])
             assert not rest or start <= size, "the pieces of a frame end with it"
-            made.append(head(TEXT if is_text(frame, is_ascii=is_ascii) else BINARY, count))
-            made += frame
-    return made
+            messages.append(head(TEXT if is_text(frame, is_ascii=is_ascii) else BINARY, count))
+            messages += frame
+    return messages
 
 
 _LF: Final = ord("\n")

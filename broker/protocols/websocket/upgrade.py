@@ -46,7 +46,7 @@ class Refusal(Exception):
 
 
 class Request(NamedTuple):
-    """Request of a client. ``protocols``: the subprotocols that it offers, the one it likes best first."""
+    """Request of a client. ``protocols``: the subprotocols that it offers, the preferred one first."""
 
     host: str
     origin: str | None

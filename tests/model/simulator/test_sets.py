@@ -218,7 +218,7 @@ BROKEN = {
         replaced(Follower, "remove_given_up", lambda self: None), "were consumed", 2, ("kill", "handover")
     ),
     "two changes of voters at a time": of_set(
-        replaced(Term, "is_settled", property(lambda self: self._next is None and self._said is self.header)),
+        replaced(Term, "is_settled", property(lambda self: self._next is None and self._newest_header is self.header)),
         "before the previous one",
         1,
         ("disk-lost",),

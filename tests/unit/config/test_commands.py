@@ -90,7 +90,7 @@ def test_check_names_all_that_stops_run_and_run_the_same(tmp_path: Path) -> None
     checked = invoke("check", str(file))
     for text in (
         "mqtt://localhost:7002': refused: connectors[1].uri = 'stomp://0.0.0.0:7002' has this port",
-        f"store.directory = '{plain}': {plain} is no directory",
+        f"store.directory = '{plain}': {plain} is not a directory",
         "ssl needs a certificate",
         "/none/users: cannot be read",
         "host.invalid cannot be resolved",
@@ -100,13 +100,13 @@ def test_check_names_all_that_stops_run_and_run_the_same(tmp_path: Path) -> None
     with pytest.raises(SettingsError) as refused:
         demand(load(file, {}))
     others = {
-        line for line in checked.stderr[7:].splitlines() if "is no directory" in line
+        line for line in checked.stderr[7:].splitlines() if "is not a directory" in line
     }  # told when those are right
     assert (checked.exit_code, others | set(str(refused.value).splitlines())) == (
         2,
         set(checked.stderr[7:].splitlines()),
     )
-    with pytest.raises(OSError, match="is no directory"):
+    with pytest.raises(OSError, match="is not a directory"):
         demand(load(None, {}, [f"store.directory={plain}"]))
 
 

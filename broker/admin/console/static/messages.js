@@ -135,7 +135,7 @@ export function showQueue(place, [name], title) {
     }
     const body = asked === "" ? { all: true } : { selector: asked };
     const task = await ask(`${path}/messages/retry`, { method: "POST", body: { ...body, dry_run: true, wait: 15 } });
-    if (task.state !== "done") throw new Error(`they cannot be counted: ${task.error ?? task.state}`);
+    if (task.state !== "done") throw new Error(`the messages cannot be counted: ${task.error ?? task.state}`);
     const number = Object.values(task.counts).reduce((sum, each) => sum + each, 0);
     const more = task.notes.length > 0 ? " or more" : "";
     const words = asked === "" ? `all ${plural(number, "message")}${more}` : `${plural(number, "message")}${more} that `
@@ -231,7 +231,7 @@ export function showQueue(place, [name], title) {
   el("p", { class: "field grows" }, el("label", { for: "selector" }, "Selector"), selector),
   el("button", {}, "Browse"));
   place.content.append(el("h2", {}, "Messages"), form,
-    el("div", { class: "tools" }, el("p", { class: "field" }, el("label", { for: "which" }, "Do with"), which),
+    el("div", { class: "tools" }, el("p", { class: "field" }, el("label", { for: "which" }, "Apply to"), which),
       again, buttons),
     list.element, pages.element);
   browse();

@@ -50,7 +50,7 @@ function sentences(title, kind) {
 function takeoverPairs(prediction) {
   if (!prediction) return [["Take-over", undefined]];
   return [
-    ["Would take", `${duration(prediction.total_seconds)} of ${duration(prediction.budget_seconds)}`
+    ["Predicted duration", `${duration(prediction.total_seconds)} of ${duration(prediction.budget_seconds)}`
       + (prediction.is_within_budget ? "" : " – more than the budget")],
     ["Lock", duration(prediction.lock_seconds)],
     ["Replay", `${duration(prediction.replay_seconds)} (${plural(prediction.records, "record")})`],
@@ -137,7 +137,7 @@ export function showOverview(place) {
     ]);
     latency.update([
       ...DELAYS.map(([title, key]) => [title, delay(key, broker.measured?.[key])]),
-      ["Event loop late", delay("loop", broker.loop_lag_seconds)],
+      ["Event loop delay", delay("loop", broker.loop_lag_seconds)],
       ["Longest pause", duration(broker.loop_lag_seconds?.max)],
     ]);
     drawnTitle.hidden = sumsTitle.hidden = !isMaster;

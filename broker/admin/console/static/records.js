@@ -75,7 +75,7 @@ export function showEvents(place) {
   const span = el("p", { class: "lead" });
   const terms = table({
     caption: "Take-overs of this broker", key: (row) => `${row.taken.wall_ms} ${row.taken.boot_seconds}`,
-    empty: "This broker remembers no take-over.",
+    empty: "No take-over is recorded on this broker.",
     columns: [
       { title: "Lock taken", isHead: true, text: (row) => time(row.taken.wall_ms, true) },
       { title: "Epoch", kind: "number", text: (row) => count(row.epoch) },
@@ -94,7 +94,7 @@ export function showEvents(place) {
         `${name}=${typeof value === "object" ? JSON.stringify(value) : value}`).join(" ") },
     ],
   });
-  place.content.append(el("p", {}, "Events that this broker remembers. Times are in the zone ", ZONE, ". ", other,
+  place.content.append(el("p", {}, "Events that are recorded on this broker. Times are in the zone ", ZONE, ". ", other,
     " For one timeline of both brokers, with the length of each outage, use ", el("code", {}, "tandemmq failover explain"), "."),
   el("h2", {}, "Roles"), span, drawing, legend, terms.element, list.element);
   let shown = "";

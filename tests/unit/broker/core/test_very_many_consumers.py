@@ -104,7 +104,7 @@ class Among:
 def test_very_many_selectors_are_asked_about_one_message_in_steps(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, meanwhile: str
 ) -> None:
-    monkeypatch.setattr(assignment, "ASKED_MAX", 8)
+    monkeypatch.setattr(assignment, "TESTED_MAX", 8)
     there = [consumer(selector=Among(2 + number)) for number in range(CHOOSY)]
     for each in there:
         queue.open(each)

@@ -109,7 +109,7 @@ def test_other_clients_are_refused(harness: Any, owner: Any, attempt: str, who: 
     harness.turn()
     harness.wait(5)
     assert [error.kind for error in client.session.errors] == [ErrorKind.SECURITY]
-    assert "is the broker's own" in client.errors[0]
+    assert "is reserved for the broker" in client.errors[0]
     assert (client.bodies, state_of(harness, STATE)) == ([], ["record"])
     assert state_of(harness, MQTT_RETAINED) == ["retained"]
     assert not harness.destinations.exists(queue(f"{MQTT_SESSION}nobody"))
@@ -129,7 +129,7 @@ def test_rights_on_everything_are_no_rights_on_them(operation: Operation) -> Non
     access.check(Principal("ann"), operation, ORDERS)
     access.check(OPERATOR, operation, STATE)
     assert [access.may(each, operation, STATE) for each in (OPERATOR, Principal("ann"))] == [True, False]
-    with pytest.raises(ClientError, match="is the broker's own") as caught:
+    with pytest.raises(ClientError, match="is reserved for the broker") as caught:
         access.check(Principal("ann"), operation, STATE)
     assert (caught.value.kind, caught.value.is_fatal) == (ErrorKind.SECURITY, False)
 
@@ -159,7 +159,7 @@ def test_operators_may(harness: Any, owner: Any) -> None:
     client = operator(harness)
     client.send("more", STATE).subscribe("s", STATE).turn()
     assert client.bodies == ["record", "more"]
-    with pytest.raises(ClientError, match="is the broker's own"):
+    with pytest.raises(ClientError, match="is reserved for the broker"):
         harness.engine.pause(Principal("ann"), STATE.name, consumers=True)
     harness.engine.pause(OPERATOR, STATE.name, consumers=True)
 

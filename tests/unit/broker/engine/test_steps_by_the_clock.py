@@ -14,7 +14,7 @@ import pytest
 
 from tandemmq.broker.admin.api.message_work import takes
 from tandemmq.broker.core import slices
-from tandemmq.broker.core.charging import ASKING
+from tandemmq.broker.core.charging import SELECTOR_BUDGET
 from tandemmq.broker.core.commands import AckMode, AddDestination, Move
 from tandemmq.broker.core.policies import DestinationPolicy, Policies, PolicyEntry
 from tandemmq.broker.core.selector import compile_selector
@@ -50,7 +50,7 @@ class Slow:
             begin(effort)
 
         patch.setattr(Effort, "begin", evaluate)
-        patch.setattr(ASKING, "_spent", 0.0)
+        patch.setattr(SELECTOR_BUDGET, "_spent", 0.0)
         patch.setattr(slices.CLOCK, "now", lambda: 1.0 + self.count * slices.STEP_SECONDS)
 
     def most(self, harness: Harness, act: Callable[[], object]) -> int:

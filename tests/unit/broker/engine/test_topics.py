@@ -165,7 +165,7 @@ def test_an_invalid_stored_selector_takes_every_message(harness):
     ("client_id", "destinations", "error"),
     [
         (None, [PRICES], "A durable subscription needs a client id"),
-        ("me", [ORDERS], "queue://orders is no topic"),
+        ("me", [ORDERS], "queue://orders is not a topic"),
         ("me", [PRICES] * 2, "Durable consumer is in use for client: me and subscriptionName: d"),
         ("me", [ALL] * 2, "Durable consumer is in use for client: me and subscriptionName: d"),
     ],

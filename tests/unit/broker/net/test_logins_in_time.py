@@ -84,7 +84,7 @@ async def test_a_client_that_only_keeps_alive_without_a_login_is_disconnected_wi
     assert is_over
     (error,) = [each for each in heard if isinstance(each, schema.ConnectionError)]
     assert error.exception is not None
-    assert "No login came" in str(error.exception)
+    assert "No login was received" in str(error.exception)
 
 
 @pytest.mark.parametrize("event_loop_policy", [IdleTime()], ids=["idle"])

@@ -79,7 +79,7 @@ async def test_a_connection_beyond_the_limit_is_refused_with_the_reason(server: 
     served = [await (await Peer.of(server, 1)).connected() for _ in range(ROOM)]
     refused = await (await Peer.of(server, 1)).ask(b"")
     assert b"Too many connections" in refused
-    assert f"There are file descriptors for {ROOM}".encode() in refused
+    assert f"The file descriptors allow {ROOM} connections".encode() in refused
     served.pop().writer.close()
     async with asyncio.timeout(10):
         while len(server.connections) == ROOM:  # noqa: ASYNC110 - what is waited for has no event

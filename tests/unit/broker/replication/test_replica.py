@@ -167,7 +167,7 @@ def test_a_handover_names_who_is_next(whole: SmallSet) -> None:
     wanted, other = whole.others(master)
     whole.until(lambda: len(master.replica.status()["followers"]) == 2, "both follow")
     for refused in ("nobody", master.name):
-        with pytest.raises(ChangeRefused, match="is no follower"):
+        with pytest.raises(ChangeRefused, match="is not a follower"):
             master.replica.choose_successor(refused)
     with pytest.raises(NotMaster):
         other.replica.choose_successor(wanted.name)

@@ -224,7 +224,7 @@ def test_of_two_voters_by_one_name_none_is_removed_by_it(whole: SmallSet) -> Non
     other.name = gone.name
     other.start()
     whole.until(lambda: other.replica.state.store in master.replica.state.term.live_stores(), "it follows")
-    for name, reason in ((gone.name, "2 voters are called"), (former, "is no voter")):
+    for name, reason in ((gone.name, "2 voters are called"), (former, "is not a voter")):
         with pytest.raises(ChangeRefused, match=reason):
             master.replica.propose(remove=name)
     master.replica.propose(remove=gone.replica.state.store)

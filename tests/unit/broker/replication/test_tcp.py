@@ -373,7 +373,7 @@ def test_names_are_resolved_and_an_invalid_one_is_reported(make: Make, caplog: p
     a.network.dial({b.store: f"localhost:{port}", store_id(3): "no-such-host.invalid:1", store_id(4): "nonsense"})
     a.wait_link(b.store, is_ours=True)
     eventually(lambda: "no-such-host.invalid cannot be resolved" in caplog.text)
-    eventually(lambda: "'nonsense' is no host:port" in caplog.text)
+    eventually(lambda: "'nonsense' is not host:port" in caplog.text)
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,7 @@ def test_an_address_and_its_parts(address: str, parts: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("address", ["", "b1", ":1", "b1:", "b1:0", "b1:65536", "b1:x", "b1:-1", "b1:²"])
 def test_an_invalid_address(address: str) -> None:
-    with pytest.raises(ValueError, match="is no host:port"):
+    with pytest.raises(ValueError, match="is not host:port"):
         split_address(address)
 
 

@@ -307,8 +307,8 @@ def test_the_final_place_is_sent_to_all_once(case: Case) -> None:
     case.have(THREE, FIRST)
     told = [[message for message in link.sent if isinstance(message, FinalUpTo)] for link in (two, three)]
     assert told == [[], []], "not with each batch"
-    case.term.tell_final()
-    case.term.tell_final()
+    case.term.send_final()
+    case.term.send_final()
     for link in (two, three):
         assert [message for message in link.sent if isinstance(message, FinalUpTo)] == [FinalUpTo(EPOCH, *FIRST)]
 
@@ -387,7 +387,7 @@ def test_new_voters_count_from_their_header_on_and_one_change_at_a_time(case: Ca
         case.term.propose(VOTERS.remove(THREE))
     case.wrote((5, 200))
     assert case.term.marks.voters == VOTERS, "a batch in the same file"
-    assert case.term.said_next().voters == four.ids
+    assert case.term.next_header().voters == four.ids
     case.wrote((6, 50))
     assert case.term.marks.voters == four
     assert case.term.header.voters == four.ids
@@ -404,12 +404,12 @@ def test_new_voters_count_from_their_header_on_and_one_change_at_a_time(case: Ca
 def test_a_header_that_was_made_before_the_proposal_brings_no_change(case: Case) -> None:
     final_first(case)
     four = VOTERS.add(FOUR, "n4")
-    assert case.term.said_next().voters == VOTERS.ids
+    assert case.term.next_header().voters == VOTERS.ids
     case.term.propose(four)
     case.wrote((6, 50))
     assert case.term.marks.voters == VOTERS
     case.add_file(7)
-    assert case.term.said_next().voters == four.ids
+    assert case.term.next_header().voters == four.ids
     case.wrote((7, 50))
     assert case.term.marks.voters == four
 
@@ -418,9 +418,9 @@ def test_a_change_that_is_given_up_may_be_followed_by_another(case: Case) -> Non
     final_first(case)
     case.term.propose(VOTERS.add(FOUR, "n4"))
     case.term.give_up_change()
-    assert case.term.said_next().voters == VOTERS.ids
+    assert case.term.next_header().voters == VOTERS.ids
     case.term.propose(VOTERS.remove(THREE))
-    case.term.said_next()
+    case.term.next_header()
     case.term.give_up_change()
     with pytest.raises(ChangeRefused):  # the header may be there
         case.term.propose(VOTERS.add(FOUR, "n4"))

@@ -188,4 +188,4 @@ def test_the_remembered_denials_are_bounded(lines: Any) -> None:
     denials = Denials()
     for number in range(2 * DENIALS_MAX):
         denials.note("peer", f"{SENTENCE}.{number}", DENIED_AGAIN_MS * (1 + number // DENIED_LINES_MAX))
-    assert len(denials._told) == DENIALS_MAX
+    assert len(denials._logged) == DENIALS_MAX

@@ -121,7 +121,7 @@ def test_a_client_that_gets_the_name_hears_of_its_creation_first_and_of_its_end(
 
 
 def test_the_remembered_names_are_bounded_and_end(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tandemmq.broker.core.advisor, "TOLD_MAX", 2)
+    monkeypatch.setattr(tandemmq.broker.core.advisor, "KNOWN_MAX", 2)
     bob, ann = harness.come("bob"), harness.come("ann")
     bob.subscribe("s", ORDERS, AckMode.AUTO)
     for _ in range(4):

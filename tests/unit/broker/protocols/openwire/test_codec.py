@@ -152,7 +152,7 @@ ID = b"\1\x78\1\0\1a"  # ConnectionId a
         (b"\0\0\0\1\0", "unknown data type 0 in OpenWire 11"),
         (b"\0\0\0\1\x63", "unknown data type 99 in OpenWire 11"),
         (b"\0\0\0\1\x5c", "unknown data type 92 in OpenWire 11"),  # BrokerSubscriptionInfo: 12
-        (b"\0\0\0\5\x64\1\0\1q", "ActiveMQQueue is no command"),
+        (b"\0\0\0\5\x64\1\0\1q", "ActiveMQQueue is not a command"),
         (stored(10, b"\0"), "1 bytes too many after KeepAliveInfo"),
         (stored(14, b"\1\0\2a"), "ControlCommand.command: a length of 2 bytes where the frame has 1 left"),
         (stored(14, b"\1\0"), "ControlCommand.command: the frame ends too early"),
@@ -161,7 +161,7 @@ ID = b"\1\x78\1\0\1a"  # ConnectionId a
         (stored(4, b"\1\x7a\1\0\1a" + bytes(16)), "SessionInfo.session_id: SessionId expected, ConsumerId found"),
         (stored(12, b"\1\x7c\1\0\1a" + bytes(8)), "RemoveInfo.object_id: ConnectionId or SessionId or ConsumerId"),
         (stored(4, b"\1\x01"), "SessionInfo.session_id: WireFormatInfo.magic: a length of 8 bytes"),
-        (loose.frame(1, b"ActiveMX"), "WireFormatInfo.magic: no OpenWire: b'ActiveMX' where b'ActiveMQ' is due"),
+        (loose.frame(1, b"ActiveMX"), "WireFormatInfo.magic: not OpenWire: b'ActiveMX' instead of b'ActiveMQ'"),
         (stored(33, bytes(4) + b"\1\xff\xff"), "DataArrayResponse.data: an array of -1"),
         (stored(33, bytes(4) + b"\1\x7f\xff\0"), "DataArrayResponse.data: the frame ends too early"),
         (stored(18, bytes(5) + b"\0\0\0\1\xff\xff\xff\xff"), "ConnectionControl.token: a length of -1 bytes"),
@@ -227,7 +227,7 @@ def test_a_marshalled_object_within_a_tight_frame_is_refused() -> None:
     frame = bytearray(wire.encode(MessageDispatch(message=ActiveMQTextMessage())))
     # bits: response required, consumer, destination, message, then whether it is a frame of its own
     frame[6] |= 1 << 4
-    with pytest.raises(WireError, match="ActiveMQTextMessage comes as a frame within a frame"):
+    with pytest.raises(WireError, match="ActiveMQTextMessage is a frame within a frame"):
         wire.decode(bytes(frame))
 
 

@@ -219,7 +219,7 @@ def test_a_message_over_the_limit_is_refused_alone_with_its_transaction(
     long = text(1, b"x" * 20_000, command_id=77, is_awaited=is_awaited, transaction=transaction)
     failure = one(ProtocolFailure, peer.say(long, text(2)))
     assert (failure.error.is_fatal, failure.error.kind) == (False, ErrorKind.RESOURCE)
-    assert "10000 are the most" in failure.error.message
+    assert "the maximum is 10000" in failure.error.message
     assert failure.error.receipt == (77 if is_awaited else None)
     assert failure.transaction == (None if transaction is None else transaction.key)
     assert peer.session.has_more

@@ -358,7 +358,7 @@ REFUSALS: list[tuple[str, tuple[str, ...], bytes, str]] = [
     ("a durable name that is empty", ALL, subscribe("durable-subscriber-name:", "receipt:r"), "name is empty"),
     ("a consumer's priority in other digits", ALL, subscribe("activemq.priority:٣", "receipt:r"), "has the value"),
     ("a message-id", ALL[:2], frame("ACK", "subscription:0", "message-id:x", "receipt:r"), "message-id [x]"),
-    ("NACK in 1.0", ("1.0",), frame("NACK", "message-id:x", "receipt:r"), "NACK is not known in STOMP 1.0"),
+    ("NACK in 1.0", ("1.0",), frame("NACK", "message-id:x", "receipt:r"), "STOMP 1.0 has no NACK"),
 ]
 
 FAILURES: list[tuple[str, tuple[str, ...], bytes, str]] = [
@@ -552,7 +552,7 @@ class TestConnect:
 
     def test_a_connection_is_opened_once(self) -> None:
         failure = one(ProtocolFailure, connected_session().receive(b"CONNECT\n\n\0"))
-        assert "CONNECT came twice" in failure.error.message
+        assert "CONNECT was sent twice" in failure.error.message
 
 
 def test_the_id_of_an_acknowledgement_has_ascii_digits() -> None:
