@@ -36,7 +36,7 @@ READ_SECONDS: Final = 0.0005
 LONG_READ_BYTES: Final = 64 * 1024
 # A connection that finds no time waits before the others if it was read for at most this much.
 FRESH_BYTES_MAX: Final = 16 * 1024
-# After this number of turns in which no connection waits, the load is over.
+# After this number of turns in which no connection has more input than its slice takes, the load is over.
 TURNS_WITHOUT_LOAD: Final = 16
 # A longer step is logged, at most once in TELL_SECONDS.
 OVERLONG_SECONDS: Final = 0.05
@@ -54,7 +54,8 @@ class Waiting(Protocol):
 class Turns:
     """Turns of the connections of one server. For the loop's thread. ``clock``: seconds; it also advances within a
     turn, and every ``until`` is a time of it. ``turn_seconds``: time of each turn for all connections together.
-    ``between`` is called between the steps of connections, ``note_load`` with True if connections wait."""
+    ``between`` is called between the steps of connections, ``note_load`` with True if connections have more input than
+    their slices take."""
 
     _loop: asyncio.AbstractEventLoop
     clock: Callable[[], float] = time.monotonic
@@ -127,13 +128,15 @@ class Turns:
         self._is_called = False
         self.ends = 0.0
         self.number += 1
-        if not self._fresh and not self._spent and not self._senders:
+        if self._spent or self._senders:
+            self._turns_without_load = 0
+            self.note_load(True)
+        else:
             self._turns_without_load += 1
             if self._turns_without_load == TURNS_WITHOUT_LOAD:
                 self.note_load(False)
-            return
-        self._turns_without_load = 0
-        self.note_load(True)
+            if not self._fresh:
+                return
         self._is_called = True
         self.begin()
         try:

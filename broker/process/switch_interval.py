@@ -5,8 +5,8 @@ The loop and the storage thread wait for the lock after each system call, about 
 interval is shorter than Python's own (5 ms; docs/decisions/0020). It depends on what happens meanwhile:
 
 - A thread with long work has the lock nearly all the time. The interval is short during such work.
-- If connections wait for their turns of the loop, a longer interval makes larger batches of the storage thread, and
-  each change of threads takes time: with the usual interval a message costs a fifth more.
+- If connections have more input than their slices of the loop take, a longer interval makes larger batches of the
+  storage thread, and each change of threads takes time: with the usual interval a message costs a fifth more.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def restore() -> None:
 
 
 def note_load(is_loaded: bool) -> None:
-    """Note whether connections wait for their turns of the loop. Before the first call, none wait."""
+    """Note whether connections have more input than their slices of the loop take. Before the first call: no."""
     global _is_loaded
     if is_loaded is not _is_loaded:
         _is_loaded = is_loaded
