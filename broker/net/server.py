@@ -165,7 +165,8 @@ class Server:
 
     def counts(self) -> dict[str, int]:
         """Return the number of connections of each connector, by its name."""
-        return {connector.name: count for connector, count in self._counts.items()}
+        counts = dict.fromkeys((name for name, _, _ in self.addresses), 0)
+        return counts | {connector.name: count for connector, count in self._counts.items()}
 
     def connector_names(self) -> dict[str, str]:
         """Return the name of each connection's connector, by the connection's id."""

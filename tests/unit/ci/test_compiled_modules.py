@@ -10,7 +10,7 @@ from tests.support.tree import ROOT
 #: Functions in functions that keep nothing of a client.
 NESTED = [
     "commands._schedule.build",
-    "dispatch.trace.told",
+    "dispatch.trace.traced",
     "engine._traced.sent",
     "engine._traced.watched",
     "state.thaw.free",
