@@ -169,7 +169,7 @@ def test_without_a_table_topics_are_virtual_as_in_activemq(read: Read) -> None:
         ('mirrored_queue = "A"\nforward_to = [{queue = "B"}]', "forward_to with composite destinations"),
         ('composite_queue = "A"\nforward_to = [{queue = "B", topic = "C"}]', "one of queue and topic"),
         ('composite_queue = "A"\nforward_to = [{queue = "B.>"}]', "the name of one destination"),
-        ('mirrored_queue = "A"\nprefix = "*."', "of one topic"),
+        ('mirrored_queue = "A"\nprefix = "*."', "name one topic"),
         ('virtual_topic = "A"\nprefix = ""', "a destination cannot forward to itself"),
         ('virtual_topic = "A"\n[[virtual_destinations]]\nvirtual_topic = "A"', "occurs twice"),
     ],

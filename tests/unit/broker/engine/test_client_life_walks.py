@@ -460,7 +460,7 @@ def _nothing_is_left(world: World) -> None:
         clients.all, clients.leavers, login._client_ids, login._connection_ids, advising._clients,
         advising._by_outlet, advising._consumers, engine.flow._blocked, engine._declarations.producing,
         engine._dispatcher.fan_out.origins, engine._dispatcher.fan_out._then, world.destinations._watched,
-        engine._dispatcher.browsing._under_way, engine._dispatcher.browsing._rounds._asked,
+        engine._dispatcher.browsing._under_way, engine._dispatcher.browsing._rounds._in_progress,
         engine._transactions.branches.by_key,
     )  # fmt: skip
     for table in tables:

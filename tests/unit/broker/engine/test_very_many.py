@@ -542,7 +542,7 @@ def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(harness: Har
     if how == "commit":
         sender.lose_socket()
     assert harness.most(lambda: encoded.count + removed.count, are_calls=True) <= STEP
-    assert transaction.made is transaction.removals is None
+    assert transaction.copies is transaction.removals is None
     assert encoded.count == removed.count == MANY, "none is made twice"
     if how == "prepare":
         assert sender.receipts == ["r"]

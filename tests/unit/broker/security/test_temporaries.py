@@ -129,11 +129,11 @@ def test_the_remembered_names_are_bounded_and_end(harness: Harness, monkeypatch:
         harness.turn()
     advising = harness.engine._advising
     rights = advising._rights
-    assert [len(each) for each in rights.told.values()] == [2]
+    assert [len(each) for each in rights.known.values()] == [2]
     assert sum(map(len, rights.knowing.values())) == 2
     bob.vanish()
     ann.vanish()
-    assert (rights.told, rights.knowing, rights.owners, advising._by_outlet) == ({}, {}, {}, {})
+    assert (rights.known, rights.knowing, rights.owners, advising._by_outlet) == ({}, {}, {}, {})
 
 
 def test_everybody_hears_of_all_where_there_are_no_rights(harness: Harness) -> None:

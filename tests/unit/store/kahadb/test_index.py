@@ -218,7 +218,7 @@ def test_a_tree_a_list_and_a_chain_that_run_in_circles_end(tmp_path: Path) -> No
     image.metadata()
     image.put(branch([utf("a")], [1, 1]), 1)
     image.write(tmp_path)
-    with opened(tmp_path) as index, pytest.raises(KahaIndexDamaged, match="circle"):
+    with opened(tmp_path) as index, pytest.raises(KahaIndexDamaged, match="cycle"):
         list(index.destinations())
     image.pages[1] = struct.pack(">Bqqi", 1, 1, 1, 0).ljust(4096, b"\0")
     image.write(tmp_path)

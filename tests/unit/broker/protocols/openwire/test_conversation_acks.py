@@ -121,7 +121,7 @@ def test_a_range_without_a_first_begins_at_the_oldest() -> None:
 
 def test_a_range_must_have_as_many_as_it_says() -> None:
     peer, messages = holding(5)
-    assert "has 3 there" in unmatched(peer, ack(AckType.STANDARD, messages[1], messages[3], 2, is_awaited=True))
+    assert "has 3 messages in that range" in unmatched(peer, ack(AckType.STANDARD, messages[1], messages[3], 2, is_awaited=True))
     assert "impossible" in unmatched(peer, ack(AckType.STANDARD, messages[1], messages[3], -1))
     # Nothing of it was taken.
     asked = only(peer, ack(AckType.STANDARD, messages[1], messages[3], 3))
@@ -237,7 +237,7 @@ def test_of_topics_and_browsers_only_the_count_matters(options: dict[str, Any]) 
 
 def test_a_durable_subscription_is_as_strict_as_a_queue() -> None:
     peer, messages = holding(2, destination=TOPIC, subscription_name="durable")
-    assert "has 2 there" in unmatched(peer, ack(AckType.STANDARD, messages[0], messages[1], 1))
+    assert "has 2 messages in that range" in unmatched(peer, ack(AckType.STANDARD, messages[0], messages[1], 1))
 
 
 # ---- transactions
