@@ -201,7 +201,7 @@ def test_a_kind_that_cannot_be_loaded_says_which(
 
 
 def test_an_unknown_kind_says_what_there_is(request_for: Callable[..., LockRequest]) -> None:
-    with pytest.raises(UnknownLocker, match=r"there is .*memory, shared-file.*; did you mean 'shared-file'"):
+    with pytest.raises(UnknownLocker, match=r"the known types are .*memory, shared-file.*; did you mean 'shared-file'"):
         create("sharedfile", request_for())
 
 
