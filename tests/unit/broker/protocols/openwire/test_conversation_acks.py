@@ -121,7 +121,8 @@ def test_a_range_without_a_first_begins_at_the_oldest() -> None:
 
 def test_a_range_must_have_as_many_as_it_says() -> None:
     peer, messages = holding(5)
-    assert "has 3 messages in that range" in unmatched(peer, ack(AckType.STANDARD, messages[1], messages[3], 2, is_awaited=True))
+    three = ack(AckType.STANDARD, messages[1], messages[3], 2, is_awaited=True)
+    assert "has 3 messages in that range" in unmatched(peer, three)
     assert "impossible" in unmatched(peer, ack(AckType.STANDARD, messages[1], messages[3], -1))
     # Nothing of it was taken.
     asked = only(peer, ack(AckType.STANDARD, messages[1], messages[3], 3))
