@@ -55,6 +55,23 @@ def remaining(harness: Harness) -> list[tuple[str, int]]:
     return [(each.body, each.redeliveries) for each in reader.session.delivered]
 
 
+def test_a_client_that_keeps_its_credit_full_gets_each_message_at_once(connect: Make, writer: Client) -> None:
+    wire = connect()
+    wire.receiver(credit=10)
+    for number in range(100):
+        writer.store(number, body_kind=BodyKind.TEXT)
+        assert received(wire.flow(1, 10, delivery_count=number, next_incoming_id=number)) == [number]
+
+
+def test_a_client_can_reduce_its_credit(connect: Make, writer: Client) -> None:
+    wire = connect()
+    wire.receiver(credit=100)
+    assert not wire.flow(1, 2, delivery_count=0, next_incoming_id=0)
+    writer.store(*range(5), body_kind=BodyKind.TEXT)
+    assert received(wire.flow(1, 2, delivery_count=0, next_incoming_id=0)) == [0, 1]
+    assert received(wire.flow(1, 3, delivery_count=2, next_incoming_id=2)) == [2, 3, 4]
+
+
 def test_a_receiver_gets_nothing_before_its_first_flow(connect: Make, five_messages: None) -> None:
     wire = connect()
     (attach,) = wire.receiver()
