@@ -192,7 +192,7 @@ def test_findings_say_how_sure_the_answer_is() -> None:
         "the journal shows 2026-11-20 12:00:00.000 before that moment and 2026-11-20 12:00:02.000 after it; "
         "7 removes and commits between them are assumed to be done.",
     ]
-    assert "no time is shown after that moment" in output_text(Cut("a", None, NOON, None, 0))[1]
+    assert "is before that moment: all records count." in output_text(Cut("a", None, NOON, None, 0))[1]
     assert "the available journal begins later" in output_text(Cut("a", 28, None, NOON, 0))[1]
     assert (
         "3 files that existed then are missing here (db-1.log to db-3.log)"
