@@ -216,7 +216,7 @@ def test_only_what_a_role_may_do_is_offered(
     assert (window.get_by_role("button", name="Purge…").count() == 1) is has_work
     assert (window.get_by_role("table", name="Messages of ORDERS").count() == 1) is has_work
     window.get_by_role("link", name="Overview").click()
-    window.get_by_role("heading", name="This broker").wait_for()
+    window.get_by_role("heading", name="This broker", exact=True).wait_for()
     assert (window.get_by_role("button", name="Hand over…").count() == 1) is has_closing
 
 
