@@ -72,7 +72,6 @@ class DeliveriesOut:
             # higher. It may include the first waiting delivery, if the client has some of its frames.
             in_flight = max(_signed(link.delivery_count + link.waiting - (flow.delivery_count or 0)), 0)
             link.remaining = flow.link_credit - in_flight
-        was_draining = link.is_draining
         link.is_draining = flow.drain
         link.is_drained = False
         if flow.drain and (link.remaining <= 0 or self._room(link) <= 0):
@@ -84,8 +83,7 @@ class DeliveriesOut:
         receipt: Callbacks | None = None
         if flow.echo and not flow.drain:
             receipt = Callbacks(partial(self._echo, link), lambda error: None)
-        if flow.drain or was_draining or receipt is not None or not self._has_enough(link):
-            commands.append(self._grant(link, receipt))
+        commands.append(self._grant(link, receipt))
 
     def _echo(self, link: OutLink) -> None:
         """Write the state of a link, after the answer to its attach."""
@@ -104,19 +102,8 @@ class DeliveriesOut:
     def _grant(self, link: OutLink, receipt: Callbacks | None = None) -> Grant:
         """Return the command that grants the client's credit, or the next part of it, within the limit of unsettled
         deliveries."""
-        link.granted = link.tag + self._usable(link)
+        link.granted = link.tag + max(min(link.remaining, self._room(link), GRANTED_MAX), 0)
         return Grant(link.id, link.granted, is_drain=link.is_draining, receipt=receipt)
-
-    def _usable(self, link: OutLink) -> int:
-        """Return how many deliveries the engine may make now: at most GRANTED_MAX."""
-        return max(min(link.remaining, self._room(link), GRANTED_MAX), 0)
-
-    def _has_enough(self, link: OutLink) -> bool:
-        """Return whether the engine has at least half of what it may have, and not more. Clients grant credit again for
-        each message that they consume, and a grant costs as much as a delivery. The engine gets the rest when it has
-        used its part (``deliver``)."""
-        usable = self._usable(link)
-        return 2 * (link.granted - link.tag) >= usable >= link.granted - link.tag
 
     def _room(self, link: OutLink) -> int:
         if link.subscription is not None and link.subscription.is_looked_up:

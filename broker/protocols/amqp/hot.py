@@ -1,6 +1,5 @@
 """Fast codec for common forms of the composite types that each message has, without the table of schema.py. Pure.
 
-    flow          00 53 13 c0 size count  next-incoming-id incoming-window next-outgoing-id outgoing-window handle ...
     transfer      00 53 14 c0 size count  handle delivery-id delivery-tag message-format settled more ...
     disposition   00 53 15 c0 size count  role first last settled accepted ...
     header        00 53 70 c0 size count  durable priority ttl first-acquirer delivery-count
@@ -15,10 +14,9 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from tandemmq.broker.protocols.amqp.schema import ACCEPTED, Disposition, Flow, Header, Properties, Transfer
+from tandemmq.broker.protocols.amqp.schema import ACCEPTED, Disposition, Header, Properties, Transfer
 from tandemmq.broker.protocols.amqp.types import Timestamp
 
-_FLOW: Final = b"\0\x53\x13\xc0"
 _TRANSFER: Final = b"\0\x53\x14\xc0"
 _DISPOSITION: Final = b"\0\x53\x15\xc0"
 _START: Final = 6  # offset of the first field, after size and count
@@ -148,58 +146,6 @@ def read_disposition(data: bytes) -> Disposition | None:
     if at != stop or batchable < 0:
         return None
     return Disposition(True, first, None if is_single else last, settled == 1, ACCEPTED, batchable == 1)
-
-
-_FLOW_NUMBERS: Final = 8  # fields of a flow that are numbers, before drain, echo and properties
-
-
-def read_flow(data: bytes) -> Flow | None:
-    """Return a flow without properties."""
-    if not data.startswith(_FLOW):
-        return None
-    numbers: list[int | None] = []
-    drain = echo = 0
-    try:
-        fields = data[5]
-        if _START - 1 + data[4] != len(data) or fields > _FLOW_NUMBERS + 3:
-            return None
-        at = _START
-        for _ in range(min(fields, _FLOW_NUMBERS)):
-            number = _uint(data, at)
-            if number < 0 and data[at] != _NULL:
-                return None
-            numbers.append(None if number < 0 else number)
-            at = _after(data, at)
-        if fields > _FLOW_NUMBERS:
-            drain = _flag(data[at])
-            at += 1
-        if fields > _FLOW_NUMBERS + 1:
-            echo = _flag(data[at])
-            at += 1
-        if fields > _FLOW_NUMBERS + 2:
-            if data[at] != _NULL:
-                return None
-            at += 1
-    except IndexError:
-        return None
-    if at != len(data) or drain < 0 or echo < 0:
-        return None
-    numbers += [None] * (_FLOW_NUMBERS - len(numbers))
-    window, next_id, outgoing = numbers[1], numbers[2], numbers[3]
-    if window is None or next_id is None or outgoing is None:
-        return None
-    return Flow(
-        next_incoming_id=numbers[0],
-        incoming_window=window,
-        next_outgoing_id=next_id,
-        outgoing_window=outgoing,
-        handle=numbers[4],
-        delivery_count=numbers[5],
-        link_credit=numbers[6],
-        available=numbers[7],
-        drain=drain == 1,
-        echo=echo == 1,
-    )
 
 
 # ---- sections of a message: ``data`` is the described list

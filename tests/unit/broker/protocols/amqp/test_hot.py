@@ -24,7 +24,6 @@ from tandemmq.broker.protocols.amqp.schema import (
     Accepted,
     Composite,
     Disposition,
-    Flow,
     Header,
     Properties,
     Rejected,
@@ -64,17 +63,6 @@ def dispositions() -> Iterator[Disposition]:
     yield Disposition(False, 1, 2, True, ACCEPTED)
 
 
-def flows() -> Iterator[Flow]:
-    for number in UINTS:
-        window: dict[str, Any] = {"incoming_window": number, "next_outgoing_id": number, "outgoing_window": number}
-        yield Flow(**window)
-        for other in (None, number):
-            yield Flow(next_incoming_id=other, **window, handle=number, delivery_count=other, link_credit=number)
-            yield Flow(**window, handle=number, available=other, drain=True)
-            yield Flow(next_incoming_id=number, **window, link_credit=other, echo=True)
-    yield Flow(incoming_window=1, next_outgoing_id=2, outgoing_window=3, properties={Symbol("a"): 1})
-
-
 def headers() -> Iterator[Header]:
     for durable in (None, True, False):
         for priority in (None, 0, 9, 255):
@@ -103,7 +91,7 @@ def properties() -> Iterator[Properties]:
     yield Properties()
 
 
-FORMS: tuple[Composite, ...] = (*transfers(), *dispositions(), *flows(), *headers(), *properties())
+FORMS: tuple[Composite, ...] = (*transfers(), *dispositions(), *headers(), *properties())
 
 
 def by_hot(row: type[Composite], data: bytes) -> tuple[Composite, int] | None:
@@ -113,8 +101,6 @@ def by_hot(row: type[Composite], data: bytes) -> tuple[Composite, int] | None:
     found: Composite | None
     if row is Disposition:
         found = hot.read_disposition(data)
-    elif row is Flow:
-        found = hot.read_flow(data)
     else:
         read = hot.read_header if row is Header else hot.read_properties
         found = read(data[3:])
@@ -126,7 +112,7 @@ def by_table(data: bytes) -> tuple[Composite, int]:
     return read_composite(reader), reader.at
 
 
-@pytest.mark.parametrize("row", [Transfer, Disposition, Flow, Header, Properties])
+@pytest.mark.parametrize("row", [Transfer, Disposition, Header, Properties])
 def test_composites_are_read_as_by_the_table(row: type[Composite]) -> None:
     forms = [each for each in FORMS if type(each) is row]
     read = [by_hot(row, write_composite(each)) for each in forms]
@@ -136,7 +122,7 @@ def test_composites_are_read_as_by_the_table(row: type[Composite]) -> None:
     assert len([each for each in read if each is not None]) * 2 > len(forms)
 
 
-@pytest.mark.parametrize("row", [Transfer, Disposition, Flow, Header, Properties])
+@pytest.mark.parametrize("row", [Transfer, Disposition, Header, Properties])
 def test_damaged_composites_are_refused_or_read_as_by_the_table(row: type[Composite]) -> None:
     chance = random.Random(FIXED_SEED)
     for form in FORMS:
@@ -163,7 +149,6 @@ def test_a_truncated_composite_is_refused() -> None:
     for form in (
         Transfer(1, 2, b"tag", 0, True),
         Disposition(True, 1, 2, True, ACCEPTED),
-        Flow(incoming_window=1, next_outgoing_id=2, outgoing_window=3, link_credit=4),
         Header(True),
         Properties("a"),
     ):
