@@ -1,5 +1,5 @@
-"""What a message waits beside other work, and a client beside an attacker: the other work and the attack are done, the
-latencies are those of the load, and each receipt is counted."""
+"""Latencies beside other work of the broker, and of a good client beside an attacker. The other work and the attack
+happen, the latencies are those of the load, and each receipt is counted."""
 
 from __future__ import annotations
 
