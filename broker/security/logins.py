@@ -42,8 +42,8 @@ REMEMBERED_MAX: Final = 10_000
 NAME_CHARACTERS_MAX: Final = 1_024
 #: Validity of a directory's answer. For this time, a user who was removed from the directory may still log in.
 DIRECTORY_SECONDS: Final = 60.0
-#: Number of threads that query the directory for known logins, and also of those that query it for other logins. Users
-#: of the file do not wait for these threads.
+#: Two pools of this many threads query the directory: one for known logins, one for all other logins. Users of the file
+#: do not wait for these threads.
 DIRECTORY_THREADS: Final = 4
 #: A login without a result after this time is refused, but not counted as failed.
 UNDECIDED_SECONDS_MAX: Final = 30.0
