@@ -206,8 +206,8 @@ class Parts:
         return self.replica.status() if self.replica is not None and self.replica.is_started else None
 
     def advertise_members(self) -> None:
-        """Inform clients of the members of the set when they changed. On the loop; no effect without a set, or before
-        this node has started in it."""
+        """Inform clients of the members of the set when they changed. Runs on the loop; no effect without a set, or
+        before this node has started in it."""
         if self.replica is None or not self.replica.is_started:
             return
         members = {

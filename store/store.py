@@ -196,7 +196,7 @@ class Store:
         )
 
     def measured(self) -> dict[str, Histogram]:
-        """Return the histograms of durations and batch sizes: name of the metric -> histogram. On the loop."""
+        """Return the histograms of durations and batch sizes: name of the metric -> histogram. Runs on the loop."""
         return {"send_to_receipt_seconds": self._receipts} | self.figures.measured()
 
     def owner_states(self) -> list[OwnerState]:
@@ -443,7 +443,7 @@ class Store:
             self._report_to_engine(operations)
 
     def _lose(self, error: BaseException) -> None:
-        """Stop the store, and report ``error`` if it is the first. On the loop."""
+        """Stop the store, and report ``error`` if it is the first. Runs on the loop."""
         if self._lost is None:
             self._lost = error  # prove: lost-reports-nothing-more
             self.halt()  # prove: lost-writes-nothing-more

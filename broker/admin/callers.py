@@ -104,7 +104,7 @@ def cookie_of(request: web.Request) -> str:
 
 
 class Sessions:
-    """Sessions of one broker. On the loop. ``clock`` gives seconds that only grow."""
+    """Sessions of one broker. Runs on the loop. ``clock`` gives seconds that only grow."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

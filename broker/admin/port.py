@@ -52,7 +52,7 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 class AdminPort:
-    """Address of the admin server. On the loop."""
+    """Address of the admin server. Runs on the loop."""
 
     def __init__(
         self,

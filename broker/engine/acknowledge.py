@@ -41,7 +41,7 @@ _DEAD_LETTERED = 8
 
 
 class Acknowledger(Part):
-    """Carries out ACK, NACK, pulls and prefetch changes. On the loop; a ClientError ends no other client."""
+    """Carries out ACK, NACK, pulls and prefetch changes. Runs on the loop; a ClientError ends no other client."""
 
     def __init__(self, shared: Shared, dispatcher: Dispatcher, transactions: Transactions) -> None:
         super().__init__(shared)

@@ -26,7 +26,7 @@ _DEAD_LETTERED = 8
 
 
 class Granting(Part):
-    """Carries out Grant and GiveBack. On the loop."""
+    """Carries out Grant and GiveBack. Runs on the loop."""
 
     def __init__(self, shared: Shared, dispatcher: Dispatcher, acknowledger: Acknowledger) -> None:
         super().__init__(shared)

@@ -105,7 +105,7 @@ def memory_full(message: Message, target: Target, memory: Memory) -> MustWait | 
 
 
 class StoredBytes:
-    """Counts the bytes in the store for each user, if ``user_stored_bytes_max`` limits them. On the loop.
+    """Counts the bytes in the store for each user, if ``user_stored_bytes_max`` limits them. Runs on the loop.
 
     A message counts for its ``sender`` as long as the store needs its record: from the moment when the engine gives it
     to the store, or, in a transaction, from the moment when the client sent it. The store counts the messages that it

@@ -46,8 +46,8 @@ from tandemmq.store.writer.space import StoreFull
 
 
 class Sender(Part):
-    """Hands messages of clients to the store, and makes those visible at once that are not stored. On the loop; raises
-    ClientError."""
+    """Passes messages of clients to the store. Messages that are not stored become visible at once. Runs on the loop;
+    raises ClientError."""
 
     def __init__(self, shared: Shared, router: Router, arrivals: Arrivals) -> None:
         super().__init__(shared)

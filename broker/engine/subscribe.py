@@ -51,7 +51,7 @@ def _queue_of(subscription: Subscription) -> Queue | None:
 
 
 class Subscriber(Part):
-    """Begins and ends subscriptions. On the loop; raises ClientError."""
+    """Begins and ends subscriptions. Runs on the loop; raises ClientError."""
 
     def __init__(self, shared: Shared, dispatcher: Dispatcher, advising: Advising) -> None:
         super().__init__(shared)

@@ -1,4 +1,4 @@
-"""Spans of messages, for OpenTelemetry. On the loop; imported only if a broker makes spans.
+"""Spans of messages, for OpenTelemetry. Runs on the loop; imported only if a broker makes spans.
 
     publish    from SEND until the message is visible in its destination         a child of the producer's span
       store    of a persistent one: the wait for the disk

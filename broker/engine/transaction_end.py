@@ -21,7 +21,7 @@ from tandemmq.store.records.transactions import LocalTransactionId, TransactionI
 
 
 class TransactionEnd(Part):
-    """Commits transactions, or rolls them back. On the loop."""
+    """Commits transactions, or rolls them back. Runs on the loop."""
 
     def __init__(self, shared: Shared, dispatcher: Dispatcher, sender: Sender) -> None:
         super().__init__(shared)

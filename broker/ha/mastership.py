@@ -150,7 +150,7 @@ class Mastership:
         return self._overdue is not None and not self._overdue.done()
 
     def stop(self) -> None:
-        """Request an orderly end of ``run``: a master hands over. On the loop; returns at once."""
+        """Request an orderly end of ``run``: a master hands over. Runs on the loop; returns at once."""
         self._stop.set()
         if self._lock is not None:
             self._lock.stop_waiting()

@@ -61,7 +61,7 @@ class _Expiry:
 
 class Expiries:
     """Expiry of the certificates in ``paths`` and of the revocation lists in ``list_paths``. A file may contain
-    several. On the loop. Call ``refresh`` once a second."""
+    several. Runs on the loop. Call ``refresh`` once a second."""
 
     def __init__(
         self, paths: Iterable[str], list_paths: Iterable[str] = (), clock: Callable[[], float] = time.time

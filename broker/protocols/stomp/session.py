@@ -503,7 +503,7 @@ class StompSession(Output):
         return None
 
     def _prepare(self, message: Message, transformation: str | None, write: Callable[[Destination], str]) -> None:
-        """Make the MESSAGE that takes long, for the next ``deliver``. On a thread."""
+        """Make the MESSAGE that takes long, for the next ``deliver``. Runs on a thread."""
         try:
             whole = encode(
                 message, self._dialect, transformation, write, inflated_bytes_max=self.limits.frame_bytes_max
