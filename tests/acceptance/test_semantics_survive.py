@@ -239,10 +239,10 @@ async def test_a_message_that_kills_is_a_dead_letter(tmp_path: Path, victim: str
     await store(await Wire.open(broker.stomp), "/queue/Q", "poison")
     seen = []
     while True:
-        consumer, sexton = await Wire.open(broker.stomp), await Wire.open(broker.stomp)
+        consumer, dlq_client = await Wire.open(broker.stomp), await Wire.open(broker.stomp)
         reading = {
             asyncio.create_task(take(consumer, "/queue/Q", 1)),
-            dead := asyncio.create_task(take(sexton, "/queue/ActiveMQ.DLQ.Queue.Q", 1)),
+            dead := asyncio.create_task(take(dlq_client, "/queue/ActiveMQ.DLQ.Queue.Q", 1)),
         }
         done, rest = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
         for each in rest:
@@ -255,7 +255,7 @@ async def test_a_message_that_kills_is_a_dead_letter(tmp_path: Path, victim: str
             broker.kill()
             broker.start().wait_role("master")
         consumer.close()  # as the end of a process: no DISCONNECT
-        sexton.close()
+        dlq_client.close()
     assert (frame.body, seen) == (b"poison", expected)
     assert "consumers that were lost" in frame.headers["dlqDeliveryFailureCause"]
     broker.stop()

@@ -29,10 +29,10 @@ def given(client: Any) -> list[tuple[str, int]]:
 
 
 def dead(harness: Any) -> list[str]:
-    sexton = harness.consumer("d", DLQ, prefetch=100)
+    dlq_client = harness.consumer("d", DLQ, prefetch=100)
     harness.turn()
-    bodies: list[str] = sexton.bodies
-    sexton.disconnect()
+    bodies: list[str] = dlq_client.bodies
+    dlq_client.disconnect()
     harness.turn()
     return bodies
 
