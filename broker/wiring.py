@@ -401,7 +401,7 @@ def _admin_url(settings: Settings) -> str | None:
 
 
 def filters_of(settings: Settings) -> Filters:
-    """Return the destinations with stores of their own."""
+    """Return the destinations with separate stores."""
     options = settings.store
     return Filters(
         FilteredStore(each.queue, each.topic, each.per_destination, store_settings(options.of(each), settings))

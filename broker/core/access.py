@@ -3,7 +3,7 @@ and the rights on the broker's own queues. Pure.
 
 Every client may subscribe to the advisory topics about destinations: a Java client subscribes to those for temporary
 destinations on every connection. The topics about the consumers and producers of a destination are for users who may
-read that destination. The topics that show connections or messages need a right of their own. Which advisories of a
+read that destination. The topics that show connections or messages need a separate right. Which advisories of a
 topic a client then receives is decided for each advisory (broker.core.advisor). Every client may also use
 temporary destinations: a client that knows the name of one received it as a reply address. Only the owner may consume
 from it; the engine enforces that, not the rights.

@@ -154,7 +154,7 @@ class StoredBytes:
         return usage
 
     def used(self, user: str) -> int:
-        """Return the bytes of ``user``: in the store, handed over to it, and in open transactions."""
+        """Return the bytes of ``user``: in the store, submitted to it, and in open transactions."""
         usage = self._usages.get(user)
         mine = 0 if usage is None else usage.handed_over + usage.in_transactions
         return mine + self._balance(user)

@@ -1,4 +1,4 @@
-"""SEND: a message of a client is handed to the store, or becomes visible at once; or it waits, because a limit is
+"""SEND: a message of a client is submitted to the store, or becomes visible at once; or it waits, because a limit is
 reached.
 
 Most messages go to one queue or topic: that takes one look-up in a dictionary of the client.

@@ -123,7 +123,7 @@ class Candidate:
         self._leader = leader
         self._timeout = state.settings.timeout_seconds
         self._round: Round | None = None
-        self._highest = 0  # highest epoch or file number heard of
+        self._highest = 0  # highest epoch or file number in messages of other nodes
 
     @property
     def is_asking(self) -> bool:

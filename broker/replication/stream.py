@@ -1,4 +1,4 @@
-"""Stream of the journal to one follower: read from files while it is behind, otherwise handed over as it is written.
+"""Stream of the journal to one follower: read from files while it is behind, otherwise passed on as it is written.
 
 Only bytes that the socket has not taken yet are buffered, and their number is bounded (docs/formats/replication.md).
 
@@ -118,7 +118,7 @@ class Journal:
 
 
 class Stream:
-    """Stream to one follower. ``sent``: place up to which bytes were handed to its link. Its thread ends with
+    """Stream to one follower. ``sent``: place up to which bytes were passed to its link. Its thread ends with
     ``end``."""
 
     def __init__(

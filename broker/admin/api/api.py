@@ -129,7 +129,7 @@ class EventStream:
     def __init__(self, ring: EventRing, sessions: Sessions) -> None:
         self._ring = ring
         self._sessions = sessions
-        self._run = secrets.token_hex(4)  # random: numbers of events begin anew with each process
+        self._run = secrets.token_hex(4)  # random: numbers of events begin again with each process
         self._streams = 0
         self._without_login: Counter[str] = Counter()  # streams without a login, by address
 

@@ -54,7 +54,7 @@ _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">iB")
 _INDEX = struct.Struct(">h")
 
-# OpenWire's "marshall aware" structures, which the tight encoding may hold as frames of their own: one bit says so.
+# OpenWire's "marshall aware" structures, which the tight encoding may hold as separate frames: one bit says so.
 _MARSHALL_AWARE = frozenset((1, *BodyKind))
 
 

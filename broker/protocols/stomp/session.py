@@ -163,7 +163,7 @@ class StompSession(Output):
             for _ in range(COMMANDS_MAX):
                 try:
                     frame = parser.next_frame()
-                except FrameTooLong as too_long:  # a name of its own: mypyc gives a name one type
+                except FrameTooLong as too_long:  # a separate name: mypyc gives a name one type
                     commands.append(ProtocolFailure(too_long, too_long.transaction))
                     if parser.offset >= ends:
                         break

@@ -330,7 +330,7 @@ def stomp_messages(parts: Parts) -> list[bytes | memoryview]:
             frame: list[bytes | memoryview] = [data if count == size else data[start : start + count]]
             rest = count - (size - start)
             start += count
-            while rest > 0:  # a long body is a part of its own, and so is the end after it
+            while rest > 0:  # a long body is a separate part, and so is the end after it
                 frame.append(left.pop())
                 rest -= len(frame[-1])
             assert not rest or start <= size, "the pieces of a frame end with it"
