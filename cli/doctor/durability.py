@@ -25,7 +25,7 @@ SYNC_BYTES: Final = 4096
 SPINNING_SECONDS_MIN: Final = 0.001
 NETWORK_SECONDS_MIN: Final = 0.000_05
 FLASH_SECONDS_MIN: Final = 0.000_02
-#: If a sync takes longer, a producer that waits for each receipt sends fewer than 20 messages a second.
+#: Duration of a sync above which a producer that waits for each receipt sends fewer than 20 messages a second.
 SLOW_SECONDS: Final = 0.05
 
 MIB: Final = 1 << 20

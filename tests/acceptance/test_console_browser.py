@@ -1,4 +1,4 @@
-"""The console as an operator has it: a real browser, a real pair of brokers, clicks and keys."""
+"""The console in a real browser, with a real pair of brokers: clicks and keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A master under whom something fails: it says no more, stands by in the same process, and can be master again.
+"""Failures under a master: it sends nothing more, becomes a standby in the same process, and can be master again.
 
 One story for each failure of a real process: calls on its volume that fail, or do not come back, and a loop that
 hangs. ``tandemmq doctor errors`` has each trouble and what follows.

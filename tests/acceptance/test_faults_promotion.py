@@ -1,4 +1,4 @@
-"""Zombies that were becoming master: stopped between two steps of a promotion while another broker rules, then woken.
+"""Brokers that are stopped between two steps of a promotion, and continued after another broker became master.
 
 The lock was theirs when they fell asleep; the fence may be up and the header not written. Clients work all the time.
 """

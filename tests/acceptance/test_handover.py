@@ -1,4 +1,4 @@
-"""Handing over, as planned: every receipt that is due is read by its client, none is false, and the other goes on."""
+"""Planned handover: clients get each receipt that is due, no receipt is false, and the other broker continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A set of brokers, each with a store of its own: kills, sleeps, lost disks, a torn network, a lost ZooKeeper.
+"""A set of brokers, each with a separate store: kills, suspends, lost disks, a split network, a lost ZooKeeper.
 
 Real processes and a real ZooKeeper, clients at work, a seeded mix of what can happen. After each round one is master
 and all others follow; then all directories check clean and hold the same journal, byte for byte. At the end all that

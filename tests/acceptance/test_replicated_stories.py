@@ -1,4 +1,4 @@
-"""A set of real brokers, and what once broke its design or sets like it: a story each.
+"""A set of real brokers in situations that broke its design, or similar sets: one test for each situation.
 
 Those that need no processes stand in tests/unit/broker/replication.
 """

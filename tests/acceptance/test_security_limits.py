@@ -1,4 +1,4 @@
-"""Clients that send too much, too slowly, or what should burst: tried on a running broker that others use meanwhile."""
+"""Clients that send too much, too slowly, or data that expands too much, on a running broker with other clients."""
 
 from __future__ import annotations
 

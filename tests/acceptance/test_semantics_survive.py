@@ -1,4 +1,4 @@
-"""Subscriptions, transactions, dead letters and what is sent again, across kill -9 of the master of real pairs."""
+"""Subscriptions, transactions, dead letters and resent messages, across kill -9 of the master of real pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of real brokers: read again at SIGHUP, made of an ActiveMQ configuration, and a bridge that is taken out."""
+"""Settings of real brokers: read again at SIGHUP, made of an ActiveMQ configuration, and a bridge that is removed."""
 
 from __future__ import annotations
 

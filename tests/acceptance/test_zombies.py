@@ -1,4 +1,4 @@
-"""Masters that fall asleep, or are cut off, while another one takes over; and then wake up.
+"""Masters that are suspended, or disconnected, while another broker takes over, and then resume.
 
 Real processes, clients at work, a seeded mix of what can happen. After each round: the zombie said no word too much,
 what it wrote late lies behind the seal, it stands by in the same process, the store checks clean; it becomes master

@@ -1,4 +1,4 @@
-"""Every image that a power loss may leave of some short lives of a store is opened, and the store held to its word.
+"""Each image that a power loss can leave of some short lives of a store is opened, and the promises are checked.
 
 Of each life a seeded sample is opened; with TANDEMMQ_PROVE set (``make prove``) all of it is, by as many
 processes as there are processors, once as it is and once without its indexes, and the recoveries of some images are

@@ -1,4 +1,4 @@
-"""Each call of the disk that a store makes in its life fails; then it is opened again and held to its word.
+"""Each disk call in a store's life fails once. Then the store is opened again, and its promises are checked.
 
 What a failed sync was to make durable never is (the kernel has marked those pages clean), so the images that a power
 loss may leave afterwards tell whether anything rested on it. By default a seeded sample of calls and failures is

@@ -1,4 +1,4 @@
-"""Back to ActiveMQ, and from it: what we held, the real ActiveMQ holds and delivers, in our order."""
+"""Hand-back to ActiveMQ, and return: the real ActiveMQ holds and delivers the same messages in the same order."""
 
 from __future__ import annotations
 

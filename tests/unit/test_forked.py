@@ -1,4 +1,4 @@
-"""A forked process is what a new interpreter would be, and its parent is the process that started it."""
+"""A forked process behaves like a new interpreter, and its parent is the process that started it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lock file among processes, as POSIX has it."""
+"""The lock file between processes, with POSIX locks."""
 
 # proves: shared-file-lock
 

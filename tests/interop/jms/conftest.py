@@ -1,4 +1,4 @@
-"""The real JMS client before a real ActiveMQ and before ours: what holds there holds here."""
+"""The real JMS client with a real ActiveMQ and with TandemMQ: both must behave the same."""
 
 from __future__ import annotations
 

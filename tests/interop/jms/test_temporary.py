@@ -1,4 +1,4 @@
-"""Temporary destinations: request and reply, whose they are, who hears of them, and when they go."""
+"""Temporary destinations: request and reply, their owners, advisories about them, and their end."""
 
 from __future__ import annotations
 

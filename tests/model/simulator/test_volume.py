@@ -1,4 +1,4 @@
-"""The volume that lies: what it remembers, what it loses, and how it differs from a disk of one's own."""
+"""The simulated volume: what it caches, what it loses, and how it differs from a local disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several stores against a model of one: each queue sees all operations in the order in which they were handed over."""
+"""Several stores against a model of one: each queue sees all operations in the order in which they were submitted."""
 
 from __future__ import annotations
 

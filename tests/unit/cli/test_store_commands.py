@@ -1,4 +1,4 @@
-"""``tandemmq store ...`` as an operator types it: over real directories, with clean words when something is wrong."""
+"""``tandemmq store ...`` on real directories, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table [replication]: what it says, what it refuses, and what does not go together with it."""
+"""The table [replication]: its settings, invalid values, and settings that cannot be combined with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index as its owner sees it."""
+"""Methods of the index."""
 
 # proves: free-list-before-root, index, replaced-pages-wait, root-sync
 

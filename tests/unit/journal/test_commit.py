@@ -1,4 +1,4 @@
-"""``JournalWriter.commit`` and ``serve`` beside the calls whose place they take."""
+"""``JournalWriter.commit`` and ``serve``, compared with the calls that they replace."""
 
 # proves: native-checksum-counts-places, native-failed-fence-check-is-no-answer, native-failed-sync-is-seen
 # proves: native-own-file-is-no-link, native-own-file-is-regular, native-step-in-its-own-file

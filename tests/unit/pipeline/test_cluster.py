@@ -1,4 +1,4 @@
-"""In a cluster: executors of their own, which have this package from a zip alone, and jobs by ``spark-submit``."""
+"""Jobs in a cluster: separate executors, which get this package only from a zip, and jobs by ``spark-submit``."""
 
 from __future__ import annotations
 

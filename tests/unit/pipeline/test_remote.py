@@ -1,4 +1,4 @@
-"""Journals in an object store, which speaks S3 on the loopback: read there as they are read here."""
+"""Journals in an object store with S3 on the loopback: a read has the same result as a read of local files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of jobs as a person opens them: in a real browser, wide, narrow and printed."""
+"""The pages of jobs in a real browser: wide, narrow and printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tandemmq pipeline`` with a Java of its own, as in a terminal and as in a pipe."""
+"""``tandemmq pipeline`` with a separate Java, in a terminal and in a pipe."""
 
 from __future__ import annotations
 

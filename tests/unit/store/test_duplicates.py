@@ -1,4 +1,4 @@
-"""Messages that a client sends again, in a real store: over crashes, lost indexes, reclaimed files; and the price."""
+"""Messages that a client sends again, in a real store: over crashes, lost indexes, reclaimed files; and the cost."""
 
 # proves: a-new-index-has-new-ids, id-of-a-part-is-known, nothing-beyond-the-index, number-again-is-looked-up
 # proves: outcome-before-what-asks, rolled-back-may-come-again, taken-plainly-is-asked

@@ -1,4 +1,4 @@
-"""The store over a real directory: durable operations are there again, in order, after any end."""
+"""The store over a real directory: durable operations are restored in order, after any end of the process."""
 
 # proves: journal-end, live-files, pins, upkeep
 # proves: id-of-a-part-is-known, page-with-more-behind, place-counts-every-record, prepare-is-synced

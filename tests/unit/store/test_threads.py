@@ -1,4 +1,4 @@
-"""The operating system's threads, as the store is given them."""
+"""Threads and inboxes of the operating system, as the store uses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver against a real broker: what it counts is what went through, and its figures are those of the samples."""
+"""The driver with a real broker: its counts match the messages, and its figures match the samples."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The files of the console, over a real socket, and what may not stand in them."""
+"""The files of the console, over a real socket, and content that they must not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The admin server as a tool sees it: over a real socket."""
+"""The admin server over a real socket."""
 
 import asyncio
 import socket

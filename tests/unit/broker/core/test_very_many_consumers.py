@@ -1,4 +1,4 @@
-"""Very many consumers of one queue: what a message, or one more of them, takes does not grow with all of them."""
+"""Very many consumers of one queue: the cost of a message, or of one more consumer, does not grow with their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine on a store in memory, with clients that remember what they were told. The loop's turns are hand-driven."""
+"""An engine with a store in memory, and clients that record what they receive. The test drives the loop's turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selectors that take 2 ms for one message: no step of the loop asks more than some of them, and order stays."""
+"""Selectors that take 2 ms for one message: each step of the loop evaluates only some, and the order is kept."""
 
 # proves: sifted-page-has-no-end
 

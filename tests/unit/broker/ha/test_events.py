@@ -1,4 +1,4 @@
-"""The ring of events: bounded, on the disk without anybody waiting for it, and readable after a kill -9."""
+"""The ring of events: bounded, written to the disk while no other thread waits, and readable after a kill -9."""
 
 from __future__ import annotations
 

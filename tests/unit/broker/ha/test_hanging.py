@@ -1,4 +1,4 @@
-"""A master whose loop or whose disk hangs, on real threads: it lets go, and is of use again when it wakes up.
+"""A master whose loop or disk hangs, on real threads: it releases the lock, and can be master again when it resumes.
 
 Each phase and each call hangs in test_waits.py, in virtual time; here one of each kind blocks the operating system's
 thread. The clock by which a silence is measured is moved by hand, when the thread hangs.

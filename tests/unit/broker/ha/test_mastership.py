@@ -1,4 +1,4 @@
-"""Becoming master and ceasing to be, in one process, over real stores and a lock that does as it is told.
+"""Promotion and demotion in one process, with real stores and a lock that the test controls.
 
 In virtual time.
 """

@@ -1,4 +1,4 @@
-"""Retained messages are what their queue holds, and are found as in a plain dictionary of them."""
+"""Retained messages are those in their queue. Look-ups have the same results as in a plain dictionary."""
 
 # proves: replaced-retained-ends-first
 

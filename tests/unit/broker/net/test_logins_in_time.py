@@ -1,4 +1,4 @@
-"""OpenWire connections have a time to log in, however alive they are."""
+"""OpenWire connections have a time limit for the login, even if they send KeepAliveInfo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that wait for their time, on the store in memory, by a clock that is turned by hand."""
+"""Scheduled messages with a store in memory, and a clock that the test controls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""STOMP clients, server, transport and the real engine together, over a store that is memory."""
+"""STOMP clients, server, transport and the real engine together, with a store in memory."""
 
 from __future__ import annotations
 

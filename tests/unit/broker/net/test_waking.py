@@ -1,4 +1,4 @@
-"""A session that has something to give though nothing was received gets a turn: soon, once, and not while held."""
+"""A session with output but without input gets a turn: soon, once, and not while it is held back."""
 
 from __future__ import annotations
 

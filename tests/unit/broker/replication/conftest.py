@@ -1,4 +1,4 @@
-"""Sets in virtual time; and journals that a test wrote are closed when it is over."""
+"""Sets in virtual time. The journals of a test are closed at its end."""
 
 from __future__ import annotations
 

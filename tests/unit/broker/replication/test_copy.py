@@ -1,4 +1,4 @@
-"""A node's own copy: what stands there, what is cut, what comes; and what is left of it when something fails."""
+"""A node's copy of the journal: received bytes, truncated bytes, and the state after failures."""
 
 # proves: journal-copy
 

@@ -1,4 +1,4 @@
-"""Two directories with one store id, as a third member hears them; and a real set with a copy of one disk."""
+"""Two directories with one store id, as a third member sees them; and a real set with a copy of one disk."""
 
 # proves: twins, twins-are-refused
 

@@ -1,4 +1,4 @@
-"""A term: its lease, what it waits for, who deposes it, and how its voters change."""
+"""A term: its lease, its waits, its end by another master, and changes of its voters."""
 
 # proves: an-epoch-has-one-writer, term
 

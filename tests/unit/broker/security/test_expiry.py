@@ -1,4 +1,4 @@
-"""Certificates that expire are told of while there is time."""
+"""Certificates that expire soon are reported in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For whom the broker does something later: the user as it is then."""
+"""Later actions of the broker for a user use the rights that the user has at that time."""
 
 # proves: a-user-needs-a-name, removed-users-act-no-more, users-before-bridges, bridges-are-not-anonymous
 

@@ -1,4 +1,4 @@
-"""Rights of groups on destinations, and what the log tells of refusals."""
+"""Rights of groups on destinations, and refusals in the log."""
 
 from __future__ import annotations
 

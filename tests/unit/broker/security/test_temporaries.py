@@ -1,4 +1,4 @@
-"""Temporary destinations: only those hear of them who may know their names, once there are rights."""
+"""Temporary destinations: with rights, only clients that may know their names get advisories about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks of `tandemmq doctor storage`: what they say of a good volume, and of one where nothing is shared."""
+"""`tandemmq doctor storage`: results for a good volume, and for a volume that is not shared."""
 
 from __future__ import annotations
 

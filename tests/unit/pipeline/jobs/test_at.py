@@ -1,4 +1,4 @@
-"""The content of queues at a moment is what a browser saw then."""
+"""The content of queues at a moment equals the content that a browser saw then."""
 
 from __future__ import annotations
 

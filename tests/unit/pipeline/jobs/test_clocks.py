@@ -1,4 +1,4 @@
-"""Every record stands between a clock before it and one behind it, over the borders of files."""
+"""Each record is between a clock before it and a clock after it, also across files."""
 
 from __future__ import annotations
 

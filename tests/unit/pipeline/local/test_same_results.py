@@ -1,4 +1,4 @@
-"""Each job says the same by DuckDB in this process as by Spark, of the same stores."""
+"""Each job has the same results with DuckDB in this process as with Spark."""
 
 from __future__ import annotations
 

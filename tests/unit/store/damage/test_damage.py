@@ -1,4 +1,4 @@
-"""Damage in a journal: whom it concerns is told, it is stepped over only where that was declared, and once for all."""
+"""Damage in a journal: the affected messages are reported. It is skipped only if the settings declare it, and once."""
 
 # proves: index-batch, index-of-this-epoch, journal-reading
 

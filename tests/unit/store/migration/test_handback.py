@@ -1,4 +1,4 @@
-"""Handing back, crash by crash: after any interruption the directory opens here, and a second run completes it."""
+"""Hand-back with crashes: after any interruption the directory opens here, and a second run completes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Import and export between directories, and the proof that all of it arrived."""
+"""Import and export between directories, and the proof that all messages arrived."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A producer's frame goes through unchanged but for the bytes that a broker sets, and reads as it always did."""
+"""A producer's frame is unchanged except for the bytes that a broker sets, and decodes to the same message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masters that sleep, and wake when others rule: their writes do not count, and nothing of the others' is lost."""
+"""Masters that resume after another broker became master: their writes do not count, and the other's are not lost."""
 
 # proves: headers, journal-end, journal-reading, live-files, promotion
 

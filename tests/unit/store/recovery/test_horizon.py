@@ -1,4 +1,4 @@
-"""A standby with a horizon: it reads all up to there and nothing behind, and removes what was given up itself."""
+"""A standby with a horizon: it reads the journal only up to the horizon, and removes the files that were given up."""
 
 # proves: behind-the-horizon-is-not-listed, index-waits-for-final, journal-reading, needed-by-the-index-stays
 # proves: own-unlinks-are-synced-each, read-up-to-the-horizon

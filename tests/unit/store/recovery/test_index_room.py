@@ -1,4 +1,4 @@
-"""A standby's index on a full volume: it leaves the reserve to the master, and memory has a bound all the same."""
+"""A standby's index on a full volume: it leaves the reserve to the master, and its memory stays bounded."""
 
 # proves: standby-spares-the-reserve, full-standby-stops-reading
 

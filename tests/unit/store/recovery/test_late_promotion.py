@@ -1,4 +1,4 @@
-"""Promotions that sleep at the worst moment: others come first, and nothing of theirs or ours is taken for damage."""
+"""Promotions that are suspended at the worst moment: another broker comes first, and no record is taken for damage."""
 
 # proves: journal-reading, promotion
 

@@ -1,4 +1,4 @@
-"""A standby that follows: it has what the master has, promptly, and writes nothing but its own index."""
+"""A standby that follows: it soon has the state of the master, and writes only its index."""
 
 # proves: index-batch, index-of-this-epoch, journal-reading, promotion
 # proves: number-again-is-looked-up

@@ -1,4 +1,4 @@
-"""A standby that is ready: it knows how far it is, leaves the promotion nothing to do, and tells what it will take."""
+"""A warm standby: it knows its lag, leaves little work for a promotion, and predicts the duration of a promotion."""
 
 from __future__ import annotations
 

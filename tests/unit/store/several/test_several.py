@@ -1,4 +1,4 @@
-"""Several stores in one broker: each destination in its own journal, and transactions over two of them in one piece."""
+"""Several stores in one broker: each destination in the journal of its store, and transactions over two stores."""
 
 # proves: all-fenced-before-any-is-read, all-read
 

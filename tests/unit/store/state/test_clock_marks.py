@@ -1,4 +1,4 @@
-"""Records that show what time it is: now and then among what is written anyway, and never for their own sake."""
+"""Records of the time: written at intervals together with other records, and never alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues and subscriptions that end: for callers at once, and in the index a piece at a time."""
+"""Queues and subscriptions that end: at once for callers, and in steps in the index."""
 
 # proves: who-ended-has-no-entries, who-ended-holds-nothing
 

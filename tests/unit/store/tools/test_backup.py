@@ -1,4 +1,4 @@
-"""Copy of a journal, whatever happens to its files meanwhile, and refusals."""
+"""Copy of a journal while its files change, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of the journal, as the storage thread writes it: one write, one sync, one look, in this order."""
+"""The end of the journal, as the storage thread writes it: one write, one sync, one fence check, in this order."""
 
 # proves: journal-end
 

@@ -1,4 +1,4 @@
-"""Messages with ids of their clients that go through the queue: they have the outcome that a look-up would give."""
+"""Messages with ids of their clients that go through the queue: the outcome is the same as with a look-up."""
 
 # proves: new-messages, newest-is-sorted, newest-of-the-audit, newest-of-the-index, newest-of-the-prepared
 # proves: moved-parts-are-looked-up, unmatched-parts-take-the-inbox, newest-of-the-tails, submitted-is-known

@@ -1,4 +1,4 @@
-"""Room on the disk: when producers are refused, when they may go on, and what they are told."""
+"""Space on the disk: when producers are refused, when they may continue, and the reason that they get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns that go through the journal's CommitQueue: they come back in order, and no sooner or otherwise than others."""
+"""Turns that go through the journal's CommitQueue: they are reported in order, with the same results as other turns."""
 
 # proves: journal-end, reported-in-its-order, completion-is-as-old-as-its-check, halted-delivers-nothing
 # proves: lost-turn-ends-the-store, lost-writes-nothing-more, nothing-to-write-takes-the-inbox

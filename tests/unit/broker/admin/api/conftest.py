@@ -1,4 +1,4 @@
-"""A broker of its own process, asked over HTTP as anybody asks it."""
+"""A broker in a separate process, and requests over HTTP."""
 
 from __future__ import annotations
 

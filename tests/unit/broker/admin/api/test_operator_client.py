@@ -1,4 +1,4 @@
-"""An operator as a client of an engine that answers in an order of its own."""
+"""An operator as a client of an engine that answers in another order."""
 
 from __future__ import annotations
 

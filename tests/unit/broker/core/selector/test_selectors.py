@@ -1,4 +1,4 @@
-"""Selectors: what they say of a message, and what is refused."""
+"""Selectors: their results for messages, and refusals."""
 
 # proves: a-long-text-is-no-number
 

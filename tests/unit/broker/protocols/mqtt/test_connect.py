@@ -1,4 +1,4 @@
-"""CONNECT, CONNACK and DISCONNECT, as MQTT 3.1, 3.1.1 and 5.0 have them."""
+"""CONNECT, CONNACK and DISCONNECT in MQTT 3.1, 3.1.1 and 5.0."""
 
 # proves: session-record-is-replaced-at-once
 

@@ -1,4 +1,4 @@
-"""The packet codec: the examples of the standards, any packets in any pieces, what breaks a rule, and the limits."""
+"""The packet codec: the examples of the standards, any packets in any pieces, invalid packets, and the limits."""
 
 # proves: user-properties-are-limited-in-bytes
 

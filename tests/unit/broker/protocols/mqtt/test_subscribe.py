@@ -1,4 +1,4 @@
-"""SUBSCRIBE, UNSUBSCRIBE, retained messages for who subscribes, and sessions that know their subscriptions."""
+"""SUBSCRIBE, UNSUBSCRIBE, retained messages for new subscriptions, and subscriptions of resumed sessions."""
 
 # proves: record-ends-when-it-is-back, retained-position-is-kept, who-left-does-not-end-twice
 # proves: begun-message-does-not-expire, former-record-ends-last, session-record-is-replaced-at-once

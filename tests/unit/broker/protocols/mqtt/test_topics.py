@@ -1,4 +1,4 @@
-"""Topic names and filters, the destinations they are, and the names of durable subscriptions."""
+"""Topic names and filters, their destinations, and the names of durable subscriptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenWire session: greetings, bytes however they come, answers, deliveries, and what is refused."""
+"""The OpenWire session: greetings, input in any pieces, answers, deliveries, and refusals."""
 
 # proves: fields-of-a-command-are-bounded, properties-of-a-message-are-bounded
 
