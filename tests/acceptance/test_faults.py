@@ -1,7 +1,7 @@
 """Failures under a master: it sends nothing more, becomes a standby in the same process, and can be master again.
 
-One story for each failure of a real process: calls on its volume that fail, or do not come back, and a loop that
-hangs. ``tandemmq doctor errors`` has each trouble and what follows.
+There is one test for each failure of a real process: calls on its volume that fail or do not return, and a loop that
+hangs. ``tandemmq doctor errors`` has each trouble and its effect.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """State of MQTT clients over kills and failovers of real brokers: wills, sessions, retained messages, shares.
 
-And the figures on topics below $SYS/.
+The module also tests the figures on topics below $SYS/.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A set of brokers, each with a separate store: kills, suspends, lost disks, a split network, a lost ZooKeeper.
 
-Real processes and a real ZooKeeper, clients at work, a seeded mix of what can happen. After each round one is master
-and all others follow; then all directories check clean and hold the same journal, byte for byte. At the end all that
-was confirmed is there, in order, and nothing else.
+The test runs real processes, a real ZooKeeper, clients under load, and a seeded mix of faults. After each round one
+node is master, and all others follow. Then all directories have no problem and the same journal, byte for byte. At the end
+all confirmed operations are there, in order, and nothing else.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A set of real brokers in situations that broke its design, or similar sets: one test for each situation.
 
-Those that need no processes stand in tests/unit/broker/replication.
+For situations without processes see tests/unit/broker/replication.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A set of real brokers, some of whose disks take their time to sync, or whose clocks are wrong.
+"""A set of real brokers, in which some disks sync slowly, or some clocks are wrong.
 
-The disks of one broker alone: tests/acceptance/test_faults.py.
+For the disks of a single broker see tests/acceptance/test_faults.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Each disk call in a store's life fails once. Then the store is opened again, and its promises are checked.
 
-What a failed sync was to make durable never is (the kernel has marked those pages clean), so the images that a power
-loss may leave afterwards tell whether anything rested on it. By default a seeded sample of calls and failures is
-taken; with TANDEMMQ_PROVE set (``make prove``) every call fails in every way.
+Writes before a failed sync are never durable, because the kernel has marked their pages clean. So the images that a
+power loss can leave afterwards show whether the store relied on such a write. By default the test takes a seeded sample
+of calls and failures; with TANDEMMQ_PROVE set (``make prove``) every call fails in every way.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Directories that the real ActiveMQ wrote are taken over: what it would deliver is there, in its order, once.
+"""Directories that the real ActiveMQ wrote are taken over: the messages that it would deliver are there once, in order.
 
-Each life of ActiveMQ costs a second, so tests share the directories that a few lives leave; each takes a copy.
+Each life of ActiveMQ takes a second, so tests share the directories of a few lives; each test takes a copy.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Seeds of faults in sets: members with disks of their own. Every promise holds, and a seed is always the same run.
+"""Simulations with faults in sets, whose members have separate disks. Every promise holds, and a seed always gives the
+same run.
 
-12 seeds by default, or as many as TANDEMMQ_PROVE says; from TANDEMMQ_SEED on. What fails can be looked at with
+The number of seeds is 12, or the number in TANDEMMQ_PROVE. The first seed is TANDEMMQ_SEED. To examine a failure, use
 ``tandemmq simulate --replicated --seed N --trace``.
 """
 

@@ -1,6 +1,6 @@
 """Rounds of kill -9 and of handovers under load: nothing lost, nothing stored twice, the order kept.
 
-Seeds are printed. TANDEMMQ_PROVE says how many rounds a run makes, TANDEMMQ_SEED which.
+The test prints its seed. TANDEMMQ_PROVE sets the number of rounds, TANDEMMQ_SEED the seed.
 """
 
 from __future__ import annotations

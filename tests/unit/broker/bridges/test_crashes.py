@@ -1,7 +1,7 @@
-"""The broker dies behind each operation that a bridge gives the store, and dies again while it is taken up.
+"""The broker is killed after each operation that a bridge submits to the store, and again during the recovery.
 
-The other broker keeps to the rules of QoS 1 and 2 over all connections. Nothing is lost in either direction, and what
-has QoS 2 is there once.
+The other broker follows the rules of QoS 1 and 2 over all connections. No message is lost in either direction, and a
+message of QoS 2 arrives once.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A client ends once, whatever work is in progress for it, and in any order of events.
 
-A walk begins something for a client (``RUNNING``), lets things happen that end the client (``ENDS``, two of them), and
-chooses what comes next: a step of any work that is under way, the store's next answer, a late answer of the login or of
-a thread, or the next end. After each walk nothing of any client is left in any table, each question was answered once,
-and the log has no contained error. By default some walks run, from a fixed seed; ``TANDEMMQ_PROVE=full`` takes all
-places for all pairs of ends (255,000 walks, twenty minutes).
+A walk begins work for a client (``RUNNING``), causes two events that end the client (``ENDS``), and chooses each next
+event: a step of work in progress, the store's next answer, a late answer of the login or of a thread, or the next end.
+After each walk no table has an entry of a client, each question was answered once, and the log has no contained error.
+By default some walks run, from a fixed seed; ``TANDEMMQ_PROVE=full`` takes all places for all pairs of ends (255,000
+walks, twenty minutes).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Stories that broke the first draft of replication, each played by real replicas in one process.
+"""Situations that broke the first design of replication, each played by real replicas in one process.
 
-Those that need processes stand in tests/acceptance/test_replicated_stories.py.
+For situations that need processes see tests/acceptance/test_replicated_stories.py.
 """
 
 # proves: replication-rules

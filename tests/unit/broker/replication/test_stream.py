@@ -1,6 +1,6 @@
-"""A follower's stream: from the files while it is behind, handed over when it is live; no gap, nothing piled up.
+"""A follower's stream: read from the files while it is behind, then passed on directly; no gap, bounded buffers.
 
-Its pace: less while batches are late by what was usual before, more when they are not.
+The pace of the reads: slower while batches are later than usual, faster otherwise.
 """
 
 # proves: ended-stream-sends-nothing, live-only-at-the-end, replaced-stream-sends-nothing

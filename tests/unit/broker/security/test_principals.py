@@ -1,6 +1,6 @@
-"""Each way of a message, a consumer or a destination needs the rights that its user has at that time.
+"""Each way of a message, a consumer or a destination requires the rights that its user has at that time.
 
-What begins counts for that user. Each way is crossed with all rights.
+A destination that begins counts for that user. Each way is combined with all rights.
 """
 
 # proves: recreating-needs-the-right, each-copy-needs-the-right, reading-needs-the-right

@@ -1,7 +1,7 @@
-"""Bytes that the real KahaDB and OpenWire classes wrote: we read them, and write the same.
+"""Bytes that the real KahaDB and OpenWire classes wrote: TandemMQ reads them, and writes the same bytes.
 
-The records are those of KahaDB's shipped fixtures and of classes of 6.4.0-SNAPSHOT (OpenWire 11); the frames were
-taken from a 5.17.2 client.
+The records are those of KahaDB's shipped fixtures and of classes of 6.4.0-SNAPSHOT (OpenWire 11). The frames are from a
+5.17.2 client.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Taking over a store of ActiveMQ: the cases that its index alone can tell, and random lives of a model of KahaDB.
+"""Take-over of a store of ActiveMQ: the cases that only its index can show, and random lives of a model of KahaDB.
 
-The real ActiveMQ is in tests/interop/test_takeover.py; here each case is built record by record.
+For the real ActiveMQ see tests/interop/test_takeover.py. Here each case is built record by record.
 """
 
 # proves: aside-first, minimal-left, takeover-is-finished, number-again-is-looked-up

@@ -1,7 +1,7 @@
-"""The broker dies behind each operation that a session gives the store, and dies again while it is taken up.
+"""The broker is killed after each operation that a session submits to the store, and again during the recovery.
 
-What the next master finds is what was stored until then. Nothing that was confirmed is lost, and what has QoS 2 comes
-exactly once.
+The next master finds the operations that were stored until then. No confirmed message is lost, and a message of QoS 2
+arrives exactly once.
 """
 
 # proves: id-of-a-lost-message-is-released, id-of-another-is-not-given, message-ends-with-its-release
