@@ -1,8 +1,8 @@
 """A set of brokers, each with a separate store: kills, suspends, lost disks, a split network, a lost ZooKeeper.
 
 The test runs real processes, a real ZooKeeper, clients under load, and a seeded mix of faults. After each round one
-node is master, and all others follow. Then all directories have no problem and the same journal, byte for byte. At the end
-all confirmed operations are there, in order, and nothing else.
+node is master, and all others follow. Then all directories have no problem and the same journal, byte for byte. At the
+end all confirmed operations are there, in order, and nothing else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Masters that are suspended, or disconnected, while another broker takes over, and then resume.
 
 The test runs real processes, clients under load, and a seeded mix of faults. After each round, the former master sent
-no wrong answer, its late writes are after the fence, it is a standby in the same process, and the store has no problem.
+no wrong answer, its late writes are after the sealed end, it is a standby in the same process, and the store is clean.
 Then it becomes master again, and all operations that either broker confirmed are there.
 """
 
