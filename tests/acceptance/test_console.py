@@ -74,7 +74,7 @@ async def test_the_cookie_is_kept_from_scripts_and_from_other_sites(client: Clie
 
 
 async def test_what_its_pages_ask_is_told(client: Client) -> None:
-    """Figures are sums, without a list of destinations; why files stay is told by name."""
+    """Figures are sums, without a list of destinations; files that stay are named with the reason."""
     await log_in(client, "vera")
     figures = await get(client, "/figures")
     assert figures["messages"] == figures["counts"]["messages"] == Letters.LEFT

@@ -30,7 +30,7 @@ PAGES = (
     "overview", "queues", "topics", "dead-letters", "connections", "consumers", "producers", "events", "tasks", "users",
     "queue/ORDERS", f"queue/{Letters.DEAD}", STRANGE_QUEUE,
 )  # fmt: skip
-# What the browser would say of a page that breaks its own policy, whoever listens to the console.
+# Reports of the browser about a page that breaks its policy.
 _NOTE_VIOLATIONS = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", event => violations.push(event.violatedDirective));
@@ -188,7 +188,7 @@ def test_without_users_everybody_looks_and_the_token_does_the_rest(shown: Shown,
         assert window.get_by_role("heading", level=1).inner_text() == "Overview"
         window.get_by_role("button", name="Log out").click()
         window.get_by_text("anybody (viewer)").wait_for()
-        window.goto("about:blank")  # it asks nobody any more
+        window.goto("about:blank")  # it sends no requests any more
     finally:
         broker.stop()
 

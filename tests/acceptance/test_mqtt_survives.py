@@ -258,7 +258,7 @@ SHARE = "$share/g/orders/#"
 
 
 def take(port: int) -> Mqtt:
-    """A member that answers when it is told to."""
+    """A member that answers when the test permits it."""
     taker = Mqtt(port)
     assert taker.connect("taker", lasts=True) == [0]
     return taker
@@ -416,7 +416,7 @@ def test_a_session_goes_on_with_them_at_the_next_master(brokers: tuple[MqttBroke
         taker.connect(client)
         assert client.subscribe("o/#", qos=qos) == [qos]
         taker.take(client, OWED // 2)
-        assert client.publish("elsewhere") in (0, 0x10)  # so what was said before is stored, too
+        assert client.publish("elsewhere") in (0, 0x10)  # so the earlier commands are stored, too
         one.kill()
     two.wait_role("master")
     with Mqtt(two.mqtt) as client:

@@ -104,7 +104,7 @@ def taken(whole: SetOfBrokers) -> list[str]:
 
 
 def test_a_single_broker_becomes_a_set(make: MakeSet) -> None:
-    """With its journal, which is on all of them before anybody serves; the empty ones found nothing without it."""
+    """With its journal, which all nodes have before one serves; without it, the empty nodes found no set."""
     whole = make()
     heir, *empty = whole.members
     single = BrokerProcess(heir.directory, "orders").start()

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 #: A sync takes so long: eight times T.
 SYNC_SECONDS = 4.0
 SECONDS_MAX = 120.0
-#: A time is told in whole milliseconds.
+#: A time is reported in whole milliseconds.
 CLOCK_SECONDS = 0.002
 BEHIND_SECONDS = 3.0
 QUEUE = "/queue/scheduled"

@@ -142,7 +142,7 @@ def test_a_certificate_is_a_user(broker: Secured) -> None:
         assert client.publish("ORDERS/EU") == 0
         assert client.subscribe("ORDERS/EU") == [NOT_AUTHORIZED]
     with Mqtt(broker.mqtts, tls=broker.context(broker.authority.certificate("nobody"))) as client:
-        assert client.connect("till") == [0]  # from this machine: nobody in particular
+        assert client.connect("till") == [0]  # from this machine: anonymous
         assert client.publish("ORDERS/EU") == NOT_AUTHORIZED
 
 
@@ -175,7 +175,7 @@ async def test_a_certificate_is_a_user_by_websocket_too(broker: Secured) -> None
         assert code.value == NOT_AUTHORIZED
 
 
-# ---- what he may do
+# ---- rights of a user
 
 
 @pytest.mark.promise("rights")

@@ -316,7 +316,7 @@ def test_what_others_may_read_is_told(tmp_path: Path) -> None:
         assert broker.start().wait_role("master")["warnings"] == []
 
 
-# ---- what nobody reads
+# ---- files that no process reads
 
 
 def test_the_master_of_a_pair_finds_damage_in_the_background(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ FILL: Step = {"do": "fill", "bytes": 18_000}  # a file and a bit
 
 
 class Left(NamedTuple):
-    """A directory that ActiveMQ left, and what it said of it last."""
+    """A directory that ActiveMQ left, and ActiveMQ's last report of its content."""
 
     directory: Path
     answers: Answers

@@ -433,7 +433,7 @@ def waiting(standby: Locker) -> Iterator[tuple[threading.Event, list[bool]]]:
 
 
 def eventually(condition: Callable[[], bool], pause_seconds: float = 0.02) -> bool:
-    """Ask again and again until it holds, as long as anybody has patience."""
+    """Check repeatedly until it is true, up to a time limit."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while not condition():
         if time.monotonic() > deadline:

@@ -25,7 +25,7 @@ from tests.support.prove import IS_THOROUGH
 
 pytestmark = pytest.mark.promise("locks-keep-their-contract")
 
-#: What it asks of what others see; to ftruncate and fsync its own file, which nobody reads half, adds no order.
+#: Calls whose order other processes can see. ftruncate and fsync of its own file are not such calls.
 FILE_CALLS = ("makedirs", "listdir", "link", "unlink", "stat", "open", "pwrite")
 EXAMPLE = Path(__file__).parents[3] / "examples" / "lease-files-locker"
 

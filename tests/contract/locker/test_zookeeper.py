@@ -583,7 +583,7 @@ def test_a_proof_counts_from_the_last_touch_known_to_the_leader(build: Build) ->
     assert proved_until(a) == 36.0  # since it connected
     clock.advance(9.0)
     assert a.keep_alive()
-    # A server that tells its leader every 10 s may not have told it of anything since.
+    # A server that reports to its leader every 10 s may have reported nothing since.
     assert proved_until(a) == 36.0
     clock.advance(9.9)
     assert a.keep_alive()
@@ -608,7 +608,7 @@ def test_a_renewal_after_a_silence_proves_no_more_than_the_touch_before_it(build
 
 # proves: leader-heard-before-write
 def test_a_renewal_syncs_before_it_writes(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Without the sync it would be assumed, not known, that our server has lately told the leader of us.
+    # Without the sync, the test would only assume that our server has lately reported us to the leader.
     a = build("a")
     assert a.try_acquire()
     asked = around_calls(monkeypatch, a)

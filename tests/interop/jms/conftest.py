@@ -59,7 +59,7 @@ def name() -> str:
 
 @pytest.fixture
 def queue(name: str) -> str:
-    """The queue of that name, as the JMS client is told of it."""
+    """The queue of that name, in the form for the JMS client."""
     return f"queue://{name}"
 
 

@@ -39,7 +39,7 @@ class Site:
         ]
 
     def on(self, number: int, story: Callable[[SimulatedDisk], Any]) -> Any:
-        """Have it told on that host, now; what it returns."""
+        """Run it on that host, now. Return its result."""
         answers: list[Any] = []
         self.processes[number].thread(lambda: answers.append(story(self.disks[number])), "story").start()
         self.world.run(self.world.now + 1.0)

@@ -204,7 +204,7 @@ def test_json_as_the_argument_of_a_command_is_no_option(capsys: pytest.CaptureFi
 # ---- as processes
 
 
-#: Output is kept until it is written, as it is where nobody set this.
+#: Output is buffered until it is written, like the default.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 

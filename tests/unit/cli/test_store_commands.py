@@ -317,7 +317,7 @@ class _terminal:
         os.close(self._master)
 
 
-# ---- what is wrong is said
+# ---- errors are reported
 
 
 @pytest.mark.parametrize("command", ["why", "inspect", "compact", "rebuild-index", "check"])

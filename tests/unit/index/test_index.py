@@ -215,7 +215,7 @@ def test_a_directory_that_was_replaced_is_not_opened(directory, tools, file):
 
     Index.open(directory, tools.plain).close()
     disk = Replaced()
-    with pytest.raises(IndexInUse, match="replaced"):  # whoever renames or removes a directory takes the lock only
+    with pytest.raises(IndexInUse, match="replaced"):  # a rename or removal of a directory takes only the lock
         lock_directory(disk, directory) if file == "index.lock" else Index.open(directory, disk)
     others[0].close()
 

@@ -31,7 +31,7 @@ START_SECONDS_MAX = 60.0
 def settings(
     tmp_path_factory: pytest.TempPathFactory, require_service: Callable[..., None]
 ) -> Iterator[dict[str, str]]:
-    """A server with an empty bucket; what Hadoop is told to reach it."""
+    """A server with an empty bucket; returns the settings with which Hadoop reaches it."""
     for name in ("moto", "flask_cors", "pyarrow"):
         require_service(importlib.util.find_spec(name), f"{name} is not installed")
     port = free_port()

@@ -102,7 +102,7 @@ def _take_terminal() -> None:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
-    except OSError:  # nobody has the other side open any more
+    except OSError:  # no process has the other side open any more
         return b""
 
 

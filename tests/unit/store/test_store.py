@@ -186,7 +186,7 @@ def test_a_page_of_keys_has_those_that_are_still_there(directory: str) -> None:
     term.close()
 
 
-# ---- An acknowledgement that nobody waits for goes with what is to be synced anyhow
+# ---- An acknowledgement for which no client waits is written with the next sync
 
 
 @pytest.fixture

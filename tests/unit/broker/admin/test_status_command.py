@@ -113,7 +113,7 @@ def test_people_read_where_the_queues_are_that_had_no_room(admin: str, monkeypat
 
 def test_no_broker_ends_with_3_and_says_where_it_was_sought() -> None:
     with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        unused.bind(("127.0.0.1", 0))  # bound, and no process listens
         port = unused.getsockname()[1]
         result = run("--admin", f"http://127.0.0.1:{port}")
     assert result.exit_code == 3

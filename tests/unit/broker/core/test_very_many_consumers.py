@@ -27,7 +27,7 @@ CHOOSY = 100  # consumers, each with a selector of its own
 
 
 class Counting(Outlet):
-    """Counts how often it is asked for room."""
+    """Counts the requests for its room."""
 
     asked = 0
     has_space = False
@@ -86,7 +86,7 @@ def test_consumers_with_room_are_searched_once_a_round_among_very_many(queue: Qu
 
 
 class Among:
-    """Takes the messages of some numbers, and counts how often it is asked."""
+    """Selector that takes the messages of some numbers, and counts its evaluations."""
 
     asked = 0
     text = "among"

@@ -165,7 +165,7 @@ class Client:
         self.is_held = False
         self.is_closed = False
         self.has_hung_up = False
-        self.is_flushed = False  # what it was told last
+        self.is_flushed = False  # the last state that was reported to it
         self.is_reading = True
         self.logins_awaited = 0
         self.engine = harness.engine

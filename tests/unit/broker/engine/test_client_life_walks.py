@@ -75,7 +75,7 @@ class Logins(OpenAccess):
 
 
 class Peer(Client):
-    """A connection as the transport has it: when the broker closes it, the engine is told later, and once."""
+    """A connection like that of the transport: when the broker closes it, the engine is notified later, and once."""
 
     harness: World
     is_over = False

@@ -77,7 +77,7 @@ async def test_a_later_retained_message_is_newer_also_in_the_next_term(terms: Te
 async def test_a_replaced_message_is_removed_by_the_next_term(terms: Terms) -> None:
     """The next term finds the replaced message, too, because the broker ended before it was acknowledged."""
     await terms.retain("a", b"1")
-    terms.clients.end()  # nobody acknowledges what is replaced from now on
+    terms.clients.end()  # from now on replaced messages are not acknowledged
     held = terms.engine.inventory.client("mqtt-retained")
     assert held is not None
     terms.engine.closed(held.connection)

@@ -46,7 +46,7 @@ def server(authority: Authority) -> Server:
 
 
 async def ask(server: Server, authority: Authority) -> tuple[bytes, asyncio.StreamWriter]:
-    """A connection, and the first that is said on it."""
+    """Open a connection. Return it and its first bytes."""
     trusting = ssl.create_default_context(cafile=str(authority.root))
     reader, writer = await asyncio.open_connection("127.0.0.1", server.addresses[0][2], ssl=trusting)
     writer.write(CONNECT)

@@ -134,7 +134,7 @@ class Harness:
             self.store.append(operation)
         self.unwritten.clear()
         while self.soon:
-            self.soon.popleft()()  # told to the old one: what it sent counts, what it hands over does not
+            self.soon.popleft()()  # for the old engine: its earlier sends count, later ones do not
         self.unwritten.clear()
         self.promote()
 

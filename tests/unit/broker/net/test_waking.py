@@ -19,7 +19,7 @@ GIVEN_MAX = 2
 
 
 class WakingSession:
-    """Gives what it was told to give; ``received`` is what it was called with."""
+    """Session that outputs the bytes set by the test; ``received``: its input."""
 
     survives_errors = False
     can_pull = False

@@ -115,7 +115,7 @@ def test_a_node_that_cannot_be_mended_leaves_the_lead_and_keeps_its_vote(whole: 
 
 
 def test_a_directory_from_a_backup_is_refused_until_its_promise_file_is_gone(whole: SmallSet, tmp_path: Path) -> None:
-    """Between the backup and now it may have promised, and said that it has what it now lacks."""
+    """Since the backup it may have promised, and reported records that it now lacks."""
     master = whole.begun()
     away, stays = whole.others(master)
     away.stop()

@@ -676,7 +676,7 @@ def test_a_journal_of_no_set_has_nothing_in_common(case: Case) -> None:
 
 
 def test_haves_of_another_epoch_do_not_count(case: Case) -> None:
-    case.say(case.three, Have(4, 4, 6, "disk", 0))  # nobody leads here
+    case.say(case.three, Have(4, 4, 6, "disk", 0))  # no master here
     term = leading(case)
     term.synced(term.epoch, 6)
     case.say(case.three, Follow(1, term.epoch, SET, ((4, *case.end),), (4,)))

@@ -319,7 +319,7 @@ USUAL = 0.02
 
 
 class Timed:
-    """A pace, and time that passes as is said."""
+    """A pace, and a clock that the test controls."""
 
     def __init__(self, batches: int = BATCHES_MIN) -> None:
         self.now = 1_000.0

@@ -252,7 +252,7 @@ def test_without_a_lease_nothing_is_confirmed(case: Case) -> None:
 
     def alive() -> None:
         case.clock.now += 0.9 * T
-        case.have(TWO, FIRST)  # it has it, and may have promised to somebody since
+        case.have(TWO, FIRST)  # it has it, and may have promised to another node since
 
     with pytest.raises(NoProof):
         case.settle(FIRST, alive)
@@ -426,7 +426,7 @@ def test_a_change_that_is_given_up_may_be_followed_by_another(case: Case) -> Non
         case.term.propose(VOTERS.add(FOUR, "n4"))
 
 
-# ---- an epoch has one writer: whoever comes late, or again, gets none
+# ---- an epoch has one writer: a late or repeated request gets none
 
 
 def of(term: Any) -> SetAuthority:

@@ -79,7 +79,7 @@ def test_without_entries_everything_is_granted() -> None:
 
 
 def test_a_pattern_is_read_by_who_may_read_something_of_it() -> None:
-    # Each queue that it comes to is asked for then.
+    # The rights are checked for each queue that it reaches.
     assert may(SHOP, READ, QUEUE, ">")
     assert may(SHOP, READ, QUEUE, "*.NEW")
     assert not may(SHOP, READ, QUEUE, "*.NEW.>.A")

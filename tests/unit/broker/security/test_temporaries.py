@@ -60,7 +60,7 @@ def harness() -> Harness:
 
 
 def heard(client: Any) -> list[tuple[str, str]]:
-    """The names that it was told of, and whether they began or ended."""
+    """Return the names in its advisories, and whether they began or ended."""
     found = []
     for delivered in client.session.delivered:
         if delivered.message.raw is None:
@@ -167,7 +167,7 @@ def test_advisories_about_connections_need_their_own_right(harness: Harness, top
 
 
 def test_a_pattern_comes_to_no_more(harness: Harness) -> None:
-    """Neither now nor when it begins, where it is told what there is."""
+    """No advisory now, nor when a subscription begins and gets the present state."""
     eve, root = harness.come("eve", ">"), harness.come("root", ">")
     ann = harness.come("ann")
     root.subscribe("s", SALES)

@@ -127,7 +127,7 @@ def test_nulls_stand_where_spark_has_them(tmp_path: Path) -> None:
         assert [tuple(row) for row in lagged] == [("a", None, None), ("a", 1, None), ("a", 2, 1)]
 
 
-# A job that is told to end at a moment of chance, again and again.
+# A job that gets a signal to end at random moments, repeatedly.
 TOLD_TO_END = """
 import os, random, signal, sys, threading
 from tandemmq.pipeline.local.session import LocalSession

@@ -380,7 +380,7 @@ def test_declared_damage_is_stepped_over_kept_aside_and_known_from_then_on(
     assert "quarantine" in caplog.text
     assert {name: journal(tmp_path)[name] for name in before} == before, "nothing is written over or deleted"
 
-    # From now on nobody needs to declare anything, with an index or without.
+    # From now on no declaration is necessary, with or without an index.
     assert bodies(tmp_path, CHECKED) == expected
     without_index(tmp_path)
     assert bodies(tmp_path) == expected

@@ -212,12 +212,12 @@ def test_a_removal_that_failed_is_the_end_of_the_term_though_nothing_follows(tmp
     term.crash()
 
 
-# ---- What a commit took stays taken, whichever files go: said by an index made from the journal alone
+# ---- A committed removal stays, whichever files are removed; checked with an index made from the journal
 
 
 XID = XaTransactionId(5, b"global", b"branch")
 OTHER = Destination(DestinationKind.QUEUE, "OTHER")
-# Nothing moves, and nothing goes, but when it is asked to.
+# Files are moved or removed only on request.
 STILL = replace(SMALL, cleanup_interval=0.0, enable_compaction=False)
 
 

@@ -222,7 +222,7 @@ def test_an_old_layout_is_decoded_at_once() -> None:
     assert fields_of(message) == fields_of(decode_message(frame, 9))
 
 
-# ---- what nobody may fall over
+# ---- invalid frames that no reader may fail on
 
 
 @pytest.fixture(autouse=True)

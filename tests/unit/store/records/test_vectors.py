@@ -112,7 +112,7 @@ def test_an_add_of_the_real_classes_is_read_and_written_alike() -> None:
     assert (message.body_kind, message.body, message.message_id) == (BodyKind.TEXT, b"one", command.message_id)
     assert message.persistent
     assert encode(command).hex() == ADD
-    # The client asked for a response, and the broker had not numbered it yet: all else is written alike.
+    # The client requested a response, and the broker had not numbered it yet: all other bytes are the same.
     assert set(_differences(encode_message(message), command.message)) == {9, 110}
 
 

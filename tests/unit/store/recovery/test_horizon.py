@@ -199,7 +199,7 @@ def test_no_index_goes_beyond_the_horizon_while_a_promotion_reads(tmp_path: Path
 
 @pytest.fixture
 def given_up(tmp_path: Path) -> tuple[str, tuple[int, int], list[int]]:
-    """A journal whose master said that it gave up files, and did not come to remove them: (directory, end, files)."""
+    """A journal whose master recorded files as given up, and ended before their removal: (directory, end, files)."""
     directory = str(tmp_path)
     with Term.of(Standby(directory, f"{directory}/index", "a", SETTINGS, disk=cast(Disk, KeepingDisk()))) as term:
         fill(term, 6)

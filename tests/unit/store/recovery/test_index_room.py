@@ -36,7 +36,7 @@ class Volume:
 
 
 class TickingThreads(OsThreads):
-    """The operating system's, with a clock by which the volume is asked each time."""
+    """Threads of the operating system, with a clock by which the volume is queried each time."""
 
     now = 0.0
 

@@ -375,7 +375,7 @@ def test_a_transaction_that_cannot_end_is_rolled_back_with_a_message(directory: 
 
 
 class Removing:
-    """The system's disk; a deposed master removes a file at the moment at which it is asked for the length of that."""
+    """The system's disk. A deposed master removes a file at the moment of the request for the length of that file."""
 
     def __init__(self, path: str) -> None:
         self._path = path

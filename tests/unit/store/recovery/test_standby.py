@@ -141,7 +141,7 @@ def test_an_index_that_another_process_opened_is_not_set_aside(tmp_path: Path) -
 
 
 def test_an_index_that_holds_what_a_later_header_cut_off_is_set_aside(directory: str) -> None:
-    """A zombie writes while its successor has read and not said so yet; a third broker follows, and keeps it."""
+    """A zombie writes between its successor's read and header; a third broker follows, and keeps the records."""
     zombie = Term(directory, "a", replace(SMALL, fence_check_interval=3600.0))
     zombie.add_durably(2)
     successor = standby_of(directory, "b")

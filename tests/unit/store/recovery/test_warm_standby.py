@@ -176,7 +176,7 @@ def test_stale_indexes_are_removed_after_the_promotion(directory: str, caplog: p
 
 
 def test_the_prediction_is_of_the_size_of_what_comes_true(directory: str) -> None:
-    """Not a second's worth of precision is asked, only that it tells a short take-over from a long one."""
+    """The prediction need not be exact to a second, but it must distinguish a short take-over from a long one."""
     settings = StoreSettings(
         clock_mark_interval=math.inf,  # records are counted here
         fence_check_interval=0.05,

@@ -58,7 +58,7 @@ def message_of(
 
 
 class TestWhatTheLoopKnows:
-    """Owner 1, unless said otherwise."""
+    """Owner 1 by default."""
 
     @staticmethod
     def known(highest: int = 5, *, owners: Sequence[int] = (1,)) -> NewMessages:
@@ -422,7 +422,7 @@ class History:
         append(self.term, prepare)
         held = list(self._held)
         self._note()
-        self._held = held + [add for add in self._held[len(held) :] if add not in parts]  # nobody takes them
+        self._held = held + [add for add in self._held[len(held) :] if add not in parts]  # no thread takes them
         if not is_commit:
             again = {add.message.message_id for add in parts if not add.is_duplicate}
             self.stored = [place for place in self.stored if place[1] not in again]

@@ -319,7 +319,7 @@ def test_a_full_quota_refuses_sends_but_not_acknowledgements(tmp_path: Path) -> 
 
 
 class Volume:
-    """``os``, with so many bytes free as it is told."""
+    """``os``, with the free bytes that the test sets."""
 
     def __init__(self) -> None:
         self.free = 1 << 40

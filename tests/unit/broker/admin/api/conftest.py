@@ -134,7 +134,7 @@ class Clients:
         asyncio.run(send())
 
     def answer(self, queue: str, count: int, word: str = "ACK") -> list[str]:
-        """Takes so many messages and answers each; what they said."""
+        """Take ``count`` messages, and answer each. Return their bodies."""
 
         async def take() -> list[str]:
             wire = await Wire.open(self._port, login="app", passcode="secret")

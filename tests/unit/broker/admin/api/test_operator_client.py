@@ -22,7 +22,7 @@ QUEUE = Destination(DestinationKind.QUEUE, "ORDERS")
 
 
 class Hasty:
-    """An engine that has delivered all it may before anybody reads the receipt."""
+    """An engine that has made all deliveries before the receipt is read."""
 
     store = None
 

@@ -99,7 +99,7 @@ async def test_a_queue_that_begins_under_the_name_of_a_deleted_one_is_not_paused
     await terms.pause("a", consumers=True)
     await terms.pause("b", producers=True)
     await terms.do(*(each for name in "ab" for each in (RemoveDestination(queue(name)), AddDestination(queue(name)))))
-    await terms.pause("c", consumers=True)  # behind what is told of the others
+    await terms.pause("c", consumers=True)  # after the records of the others
     await terms.pause("c", consumers=False)
     assert terms.engine.waiting_in(PAUSES) == 0
     await terms.again()

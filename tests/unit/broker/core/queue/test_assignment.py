@@ -70,7 +70,7 @@ def test_a_selector_finds_its_message_after_any_number_of_others() -> None:
     harness.open("a", selector=Colour("red"))
     harness.send(*messages(1000, "blue"), message("needle", "red"))
     assert (harness.out(), not_wanted(harness.queue), harness.queue.count) == ([("a", "needle")], 1000, 1001)
-    # In memory: what nobody wants, as much as a window holds, and the needle.
+    # In memory: a window of messages that no consumer wants, and the needle.
     assert harness.share.stored == 5 * (ENTRY_OVERHEAD_BYTES + SIZE)
 
 

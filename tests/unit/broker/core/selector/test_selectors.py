@@ -39,7 +39,7 @@ def test_a_selector_with_an_error_of_the_broker_matches_nothing() -> None:
     assert not selector.matches(Message(QUEUE, "ID:a:1:1:1", b""))
 
 
-# What ActiveMQ 5.17.2 said of this message (None: it refuses the selector).
+# Results of ActiveMQ 5.17.2 for this message (None: it refuses the selector).
 BLUE: dict[str, Any] = {"color": "blue", "n": 5, "s5": "5", "b": True}
 MEASURED: list[tuple[str, bool | None]] = [
     ("color <> 'red'", True), ("NOT color = 'red'", False), ("s5 = 5", False),
@@ -51,7 +51,7 @@ MEASURED: list[tuple[str, bool | None]] = [
     ("'a'+'b' = 'ab'", True), ("REGEX('^b', color)", True), ("JMSDeliveryMode = 'PERSISTENT'", True),
     ("JMSPriority = 4", True), ("n <> 'x'", True), ("color LIKE 'b_u%'", True),
 ]  # fmt: skip
-# Where JMS says the opposite, and so do we unless Classic is asked for.
+# JMS requires the opposite, and this broker does the same unless Classic's rules are set.
 JMS_DIFFERS = {"NOT color = 'red'": True, "n <> 'x'": False}
 
 
@@ -412,7 +412,7 @@ def test_properties_that_take_long_to_decode_match_nothing(rest: dict[str, Any],
 @REPLACES_A_METHOD
 def test_properties_are_touched_only_when_one_is_named() -> None:
     class Lazy(Message):
-        """A message that tells when its properties are asked for."""
+        """A message that records each access to its properties."""
 
         @property
         def quick_properties(self) -> dict[str, Any]:

@@ -185,7 +185,7 @@ def test_an_acknowledgement_of_no_known_type_is_refused() -> None:
         assert "no such type" in unmatched(peer, ack(type, messages[0], messages[0], 1))
 
 
-# ---- what nobody remembers
+# ---- deliveries that the broker does not know
 
 
 @pytest.mark.parametrize("type", KINDS)

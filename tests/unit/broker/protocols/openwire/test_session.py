@@ -288,7 +288,7 @@ def test_a_pull_continues_after_a_message_that_is_too_long() -> None:
 
 
 def test_a_message_that_the_broker_just_takes_is_short_enough_for_a_consumer() -> None:
-    """A Java client reads no frame that is longer than what either of them said."""
+    """A Java client reads no frame that is longer than the limit of either side."""
     greeting = Greeting("b1", "ID:b", "tcp://b", frame_bytes_max=10_000)
     peer = Peer(greeting)
     said = peer.hear(schema.WireFormatInfo)
