@@ -99,7 +99,7 @@ class RealSet(Cluster):
             ahead = next((each for each in others if each.replica.state.position > replica.state.position), None)
             if ahead is None:
                 return replica.try_acquire()
-            # Nobody votes for who is behind, and each may still write what had come: who is ahead is asked each time.
+            # No node votes for a node that is behind, and each may still write earlier bytes: check each time.
             replica.release()
             if self._set.try_elect(ahead):
                 self._set.until(
