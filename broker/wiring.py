@@ -79,7 +79,7 @@ class Parts:
         self.settings = settings
         self.log = log
         self.name = settings.broker.name
-        # In a set the broker's name is that of all; a node is addressed by its own.
+        # In a set all nodes have the broker's name; a node is addressed by the name of the node.
         self.node = self.name if settings.replication is None else settings.replication.node_name
         self.directory = os.path.abspath(settings.store.directory)
         self._is_directory_made = False

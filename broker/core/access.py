@@ -174,7 +174,7 @@ REMOTE_DETAIL: Final = (
 
 
 def refused_login(login: str | None, detail: str = "", kind: ErrorKind = ErrorKind.LOGIN) -> ClientError:
-    """Make the error of a failed login. Its text does not say whether the name or the passcode was wrong (text of
+    """Make the error of a failed login. Its text does not reveal whether the name or the passcode was wrong (text of
     SimpleAuthenticationBroker)."""
     shown = (login or "")[:LOGIN_SHOWN_MAX]
     return ClientError(f"User name [{shown}] or password is invalid.", detail, kind=kind)

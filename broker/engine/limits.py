@@ -44,7 +44,7 @@ class MustWait:
     """Reason to wait: a command of a client exceeds a limit now. Nothing was done; it waits, or fails with ``error``.
 
     ``limit`` is the setting that is reached, ``of`` the destination that it belongs to (None: the broker), ``used``
-    its usage. ``destination`` is where the message was sent; its policy says whether to wait. ``count``: number of
+    its usage. ``destination`` is where the message was sent; its policy decides whether to wait. ``count``: number of
     messages that are not taken.
     """
 

@@ -118,7 +118,7 @@ class Subscriber(Part):
                 "A temporary destination is read by the connection that made it.",
                 ErrorKind.DESTINATION,
             )
-        # First: the answer must not tell whether the destination exists.
+        # This check is first: the answer must not reveal whether the destination exists.
         self._access.check(client.principal, Operation.READ, part)  # prove: rights-before-existence-read
         if (not names.is_wildcard(part.name) or self._destinations.needs_queue(part)) and not self._destinations.exists(
             part

@@ -1,6 +1,6 @@
 """Elections of a set: the rules of votes, and this node as a candidate, as a founder, and as a voter.
 
-A candidate asks all voters whether they would promise, then asks for their promises. The answers are pure functions of
+A candidate asks all voters whether they would promise, then requests their promises. The answers are pure functions of
 the voter's state; all else runs on the replica's thread (docs/formats/replication.md, rules 1 to 4 and 10, and
 "Founding").
 """
@@ -203,7 +203,7 @@ class Candidate:
         self._state.timer.rest(0.05 * self._timeout)
 
     def give_up(self) -> None:
-        """Tell the voters that promised in this round that they are free to promise to other nodes."""
+        """Notify the voters that promised in this round that they may promise to other nodes."""
         lost, self._round = self._round, None
         if lost is not None and isinstance(lost.message, Promise):
             self._links.tell(Resign(lost.message.epoch, None))

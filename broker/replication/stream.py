@@ -308,9 +308,9 @@ LATE_SECONDS_MIN: Final = 0.01
 #: disturbance, such as the start of a node on the same machine, is not usual.
 BLOCK_BATCHES: Final = 250
 BLOCKS_MAX: Final = 32
-#: Fewer batches give no measure.
+#: Minimum number of batches for a measurement.
 BATCHES_MIN: Final = 100
-#: No follower is behind any more when nothing was sent for this long.
+#: Time without a read for a follower that is behind, after which no follower counts as behind.
 REST_SECONDS: Final = 5.0
 
 

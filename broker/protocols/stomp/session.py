@@ -517,7 +517,7 @@ class StompSession(Output):
         self._prepared = None
 
     def nothing(self, subscription_id: str) -> None:
-        """Write the end of a browser: a MESSAGE that says so (ActiveMQ's StompQueueBrowserSubscription)."""
+        """Write the end of a browser: a MESSAGE with ``browser:end`` (StompQueueBrowserSubscription)."""
         subscription = self._subscriptions.get(subscription_id)
         if subscription is None:
             return

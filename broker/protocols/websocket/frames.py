@@ -92,11 +92,11 @@ class FrameParser:
         self._data = b""
         self._offset = 0
         self._payload: list[bytes] = []
-        # Of the data frame that is being read: the bytes to come, and the mask, turned to where they begin.
+        # For the data frame that is being read: number of bytes to come, and the mask, rotated to the first of them.
         self._left = 0
         self._mask = b""
         self._is_final = True
-        # Of the message; -1: none is open.
+        # Length of the open message; -1: no message is open.
         self._message_bytes = -1
         self._is_text = False
         self._decoder = codecs.getincrementaldecoder("utf-8")()
