@@ -240,7 +240,8 @@ class Candidate:
     # ---- founding
 
     def _try_founding(self) -> None:
-        """Found the first of all epochs: when all nodes are present, the node with the highest weight asks."""
+        """Found the first of all epochs when all nodes are present. The node with the highest weight requests the
+        promises."""
         state, links = self._state, self._links
         if not self._leader.is_wanted or state.problem:
             return
