@@ -13,7 +13,7 @@ Place = tuple[int, str]
 
 @dataclass(slots=True, eq=False)
 class KnownIds:
-    """Ids of the live and the frozen tail. Call ``freeze`` and ``thaw`` together with these methods of the
+    """Ids of the live and the frozen tail. Call ``freeze`` and ``thaw`` together with the same methods of the
     state."""
 
     _live: set[Place] = field(default_factory=set)
