@@ -202,7 +202,7 @@ class Parts:
         )
 
     def _part_in_set(self) -> Mapping[str, Any] | None:
-        """Return the status of the replica. None: there is none, or it has not started."""
+        """Return the status of the replica. None: this broker has no replica, or it has not started."""
         return self.replica.status() if self.replica is not None and self.replica.is_started else None
 
     def advertise_members(self) -> None:

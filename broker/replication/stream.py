@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES: Final = 256 << 10
 #: A follower with more waiting bytes is behind.
 WAITING_BYTES_MAX: Final = 8 << 20
-#: Limit of the bytes, and at least two files, that are sent beyond what the follower has reported: they wait in the
-#: memory of either node.
+#: Limit of the bytes that are sent beyond the place that the follower has reported. The limit is at least the size of
+#: two files. These bytes wait in the memory of either node.
 WINDOW_BYTES: Final = 64 << 20
 #: Interval of the check whether the replica, which may wait for a disk, has ended the stream of an ended link.
 ENDED_SECONDS: Final = 0.05
@@ -134,7 +134,7 @@ class Stream:
         self._guard = threads.lock()
         self._wake = threads.event()
         self._is_over = False
-        # Beyond what the follower has reported: (end of a batch or file, bytes sent in all by then).
+        # Sent beyond the place that the follower has reported: (end of a batch or file, bytes sent in all by then).
         self._under_way: deque[tuple[Place, int]] = deque()
         self._window = WINDOW_BYTES
         self._sent_bytes = 0
@@ -159,7 +159,7 @@ class Stream:
         return self._is_over
 
     def wrote(self, messages: Sequence[Bytes], place: Place) -> None:
-        """Send what the master wrote up to ``place``. The storage thread; never blocks."""
+        """Send the bytes that the master wrote up to ``place``. Runs on the storage thread; never blocks."""
         with self._guard:
             if not self.is_live:  # prove: ended-stream-sends-nothing
                 return

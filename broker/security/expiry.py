@@ -133,8 +133,8 @@ def counts(figures: Iterable[dict[str, Any]]) -> dict[str, int]:
 
 
 def first_expiry(path: str) -> float | None:
-    """Return the earliest expiry of the certificates in the file, in seconds since 1970. None: one cannot be read, or
-    there is none."""
+    """Return the earliest expiry of the certificates in the file, in seconds since 1970. None: a certificate cannot be
+    read, or the file has no certificate."""
     return min(_expiries(path), default=None)
 
 

@@ -306,7 +306,7 @@ def _is_opened_quickly(message: OpenedMessage) -> bool:
 
 def _inflated(message: OpenedMessage, bytes_max: int, *, is_quick: bool) -> tuple[bytes, dict[str, PropertyValue]]:
     """Return body and properties of a compressed message. If the body is too long to be inflated, it stays compressed,
-    and the properties say so: the consumer can still read it."""
+    and a property shows this: the consumer can still read it."""
     try:
         return message.inflated(min(bytes_max, QUICK_BYTES_MAX) if is_quick else bytes_max), _NOTHING
     except RecordTooLarge as error:

@@ -306,8 +306,9 @@ def binary_messages(parts: Parts) -> list[bytes | memoryview]:
 
 
 def stomp_messages(parts: Parts) -> list[bytes | memoryview]:
-    """Return a message for each frame and each heart-beat of a STOMP session's output, which are whole: the session
-    says how long each body is, unless it has no NUL and is in one piece with its head."""
+    """Return a message for each frame and each heart-beat of a STOMP session's output. The output has whole frames and
+    heart-beats. The session sets the length of each body, unless the body has no NUL and is in one piece with its
+    head."""
     messages: list[bytes | memoryview] = []
     left = list(reversed(parts))
     while left:
