@@ -484,7 +484,7 @@ class Subscriber(Part):
                 topic.close(subscription)
                 if pace.is_full():
                     yield
-            yield from subscription.let_go_of_all(pace)  # also messages of topics that are gone
+            yield from subscription.let_go_of_all(pace)  # also messages of ended topics
         self._durables.left(subscription)
         self._advising.unsubscribed(subscription)
         yield from self._shares.left(subscription)

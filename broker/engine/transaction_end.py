@@ -131,7 +131,7 @@ class TransactionEnd(Part):
         return operations, volatile
 
     def settle(self, transaction: Transaction, pace: Pace) -> Work[None]:
-        """Settle the messages that it acknowledged: they are gone."""
+        """Settle the messages that the transaction acknowledged: they are removed."""
         transaction.give_back()
         for subscription, tag, entry in transaction.acknowledged:
             subscription.let_go(entry)

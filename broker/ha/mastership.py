@@ -485,7 +485,7 @@ class Mastership:
         requests, self._requests = self._requests, []
         for request in requests:
             if request.done():
-                continue  # the caller is gone
+                continue  # the caller has given up
             if isinstance(outcome, HandedOver):
                 request.set_result(outcome)
             else:

@@ -184,7 +184,7 @@ class Handshake:
         return [] if self._is_dialer else [self._prove(theirs)]
 
     def _wrong(self, theirs: Hello) -> str | None:
-        """Return why these two members cannot be linked, whatever the token; None: they can."""
+        """Return why these two members cannot be linked even with the right token; None: they can."""
         mine = self._hello
         if theirs.protocol != PROTOCOL:
             return f"protocol {theirs.protocol} is not supported here, only {PROTOCOL}"

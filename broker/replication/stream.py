@@ -299,7 +299,7 @@ SLOWER: Final = 0.7
 FASTER: Final = 1.15
 #: Factor near the rate that was too much.
 SLIGHTLY_FASTER: Final = 1.01
-#: Batches under way when the pace slowed down may be late for this long.
+#: Batches that were sent before the pace slowed down may be late for this long.
 SETTLE_SECONDS: Final = 1.0
 #: A batch is late when it takes more than this many times what 99 of 100 took while no follower was behind.
 LATE_TIMES: Final = 3.0

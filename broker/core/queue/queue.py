@@ -186,7 +186,7 @@ class Queue(Window):
     # ---- assignment
 
     def _reroute(self, newcomers: Iterable[Subscription] = ()) -> None:
-        """Place the waiting messages again: the consumers changed, or the reason for the assignment is gone."""
+        """Place the waiting messages again: the consumers changed, or the assignment is not needed any more."""
         assignment = self.assignment
         self._is_long = self._gathers > GATHERED_MAX
         if not self._needs_assignment:
