@@ -39,7 +39,7 @@ TOGETHER = (
     "tests/unit/pipeline/", "tests/interop/pipeline/", "tests/contract/locker/", "tests/interop/jms/",
     "tests/acceptance/test_compose",
 )  # fmt: skip
-# Each may have servers of its own, and a Java or two.
+# Each process may start separate servers, and one or two JVMs.
 WORKERS_MAX = 8
 
 

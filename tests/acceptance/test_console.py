@@ -67,7 +67,7 @@ async def test_a_change_without_the_second_secret_of_the_session_is_refused(clie
 async def test_the_cookie_is_kept_from_scripts_and_from_other_sites(client: Client, broker: ConsoleBroker) -> None:
     await log_in(client, "vera")
     (cookie,) = client.cookie_jar
-    assert cookie.key == f"tandemmq-session-{broker.admin}"  # two brokers of one host have cookies of their own
+    assert cookie.key == f"tandemmq-session-{broker.admin}"  # two brokers of one host have different cookies
     assert cookie["httponly"]
     assert cookie["samesite"] == "Strict"
     assert (await get(client, "/session"))["name"] == "vera"

@@ -83,7 +83,7 @@ def shown(browser: Browser, broker: ConsoleBroker) -> Iterator[Shown]:
         contexts.append(context)
         window = context.new_page()
         window.add_init_script(_NOTE_VIOLATIONS)
-        # Tests beside this one make networks of their own; the page asks again by itself.
+        # Other tests make networks at the same time; the page repeats the request.
         window.on(
             "console",
             lambda message: NETWORK_CHANGED in message.text or complaints.append(f"{message.type}: {message.text}"),

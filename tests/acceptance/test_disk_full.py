@@ -51,7 +51,7 @@ QUIET_SECONDS = 0.5
 def volume(
     tmp_path: Path, request: pytest.FixtureRequest, require_program: Callable[[object, str], None]
 ) -> Iterator[Path]:
-    """A directory that holds VOLUME_BYTES and no more."""
+    """A directory with a capacity of VOLUME_BYTES."""
     directory = tmp_path / "volume"
     directory.mkdir()
     if request.param == "tmpfs":
@@ -244,7 +244,7 @@ async def test_a_broker_killed_on_a_full_disk_starts_there_again(broker: BrokerP
     await fill(books, producer, "second")
     producer.close()
 
-    # Without a byte for the file with which its term would begin, it says so and waits for room, and harms nothing.
+    # Without space for the first file of its term, the broker reports this, waits for space, and harms nothing.
     broker.kill()
     for left_over in Path(broker.data).glob(".next-*"):
         left_over.unlink()  # else it gives back the room of a whole file

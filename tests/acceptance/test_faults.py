@@ -244,7 +244,7 @@ async def test_a_hanging_handover_releases_the_lock(leased: Pair) -> None:
 
 
 class LockElsewhere(FileLock):
-    """`shared-file` on a volume of its own."""
+    """`shared-file` on a separate volume."""
 
     def __init__(self, place: Path) -> None:
         super().__init__(place)

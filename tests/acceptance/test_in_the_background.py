@@ -1,4 +1,4 @@
-"""`nohup pytest &` in a script ends by itself, as in a terminal: nothing waits for a signal that cannot come."""
+"""`nohup pytest &` in a script ends as in a terminal: no process waits for a signal that cannot come."""
 
 from __future__ import annotations
 

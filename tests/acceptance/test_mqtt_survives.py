@@ -106,7 +106,7 @@ def test_a_retained_will_is_there_for_who_comes_later(broker: MqttBroker, watche
 
 def test_silence_beyond_the_keep_alive_is_a_lost_connection(broker: MqttBroker, watcher: PahoClient) -> None:
     silent = PahoClient(broker.mqtt, "first", keep_alive=1, will=WILL)
-    silent.client.loop_stop()  # it pings no more
+    silent.client.loop_stop()  # the client sends no more pings
     _wait_will(watcher)
     silent.drop()
 

@@ -44,7 +44,7 @@ VOLUME_BYTES = 256 << 20
 
 @pytest.fixture
 def volumes(tmp_path: Path, require_program: Callable[[object, str], None]) -> Iterator[dict[str, Path]]:
-    """The directory of each node, on a volume of its own; none where few rounds are played."""
+    """The directory of each node, on a separate volume; without separate volumes if there are few rounds."""
     mounted = [tmp_path / f"volume-{number}" for number in range(5 if IS_PROOF else 0)]
     with ExitStack() as ending:
         for volume in mounted:

@@ -142,7 +142,7 @@ async def _fill(broker: BrokerProcess) -> None:
 
 @pytest.fixture
 def volume(tmp_path: Path, require_program: Callable[[object, str], None]) -> Iterator[Path]:
-    """A directory that holds VOLUME_BYTES and no more."""
+    """A directory with a capacity of VOLUME_BYTES."""
     directory = tmp_path / "volume"
     directory.mkdir()
     made = subprocess.run(

@@ -45,7 +45,7 @@ CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
 
 
 class Bounded(BrokerProcess):
-    """A broker with narrow bounds, and a store of its own for every queue: names become directories there."""
+    """A broker with low limits, and a separate store for each queue: the names of queues become directories."""
 
     def __init__(self, directory: Path) -> None:
         settings = directory / "tandemmq.toml"

@@ -188,7 +188,7 @@ async def test_the_master_dies_between_store_and_receipt(pair: tuple[BrokerProce
         sending = asyncio.create_task(send_all())
         await until_stored(master, sent[-1])
         async with asyncio.timeout(30):
-            await proxy.receipt_lost.wait()  # the receipts are on their way
+            await proxy.receipt_lost.wait()  # the broker has sent the receipts
         assert client.unconfirmed == 20
         master.kill()
         await asyncio.wait_for(sending, 30)

@@ -93,7 +93,7 @@ class Lived:
 
 
 def is_latched(lived: Lived, failed: Failed) -> None:
-    """After a failed write or sync nothing that was asked later is promised, and that file is synced no more."""
+    """After a failed write or sync no later operation is promised, and the file is not synced again."""
     since = lived.since_failure
     later = {note.what.number for note in since if isinstance(note, Note) and isinstance(note.what, Asked)}
     promised = {note.what.number for note in since if isinstance(note, Note) and isinstance(note.what, Held)}

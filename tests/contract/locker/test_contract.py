@@ -115,7 +115,7 @@ class LockerContract(ABC):
             assert owner.keep_alive()
             assert not other.try_acquire()
             owner.release()
-        b.release()  # it waits no more
+        b.release()  # b does not wait any more
         assert a.try_acquire()
 
     def test_releasing_what_is_not_held_does_nothing(self, lockers: Make) -> None:
@@ -334,7 +334,7 @@ class BetweenProcesses(LockerContract):
     def child(
         self, spawn_locker: Callable[[str, LockRequest], OtherProcess], request_to: RequestFor
     ) -> Callable[..., OtherProcess]:
-        """A process with a locker of its own."""
+        """A process with a separate locker."""
         return lambda name: spawn_locker(self.factory, request_to(name, **self.short))
 
     def test_two_processes_exclude_each_other(self, lockers: Make, child: Callable[..., OtherProcess]) -> None:

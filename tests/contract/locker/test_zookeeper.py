@@ -233,7 +233,7 @@ def test_a_server_that_is_not_there_does_not_hang_a_start(request_for: RequestFo
 
 
 def test_a_server_that_was_killed_and_started_again_finds_us_master(server: ZooKeeperServer, build: Build) -> None:
-    # A session outlives the servers: they begin to count anew when they are back.
+    # A session outlives the servers: the servers begin to count again when they restart.
     a, b = (build(name, 30.0, connect_timeout=2_000) for name in ("a", "b"))
     assert a.try_acquire()
     assert not b.try_acquire()

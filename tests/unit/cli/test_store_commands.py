@@ -292,7 +292,7 @@ def test_bars_are_drawn_on_a_terminal_only(directory: str, command: str, doing: 
 
 
 class _terminal:
-    """A terminal of its own for stderr, and what was shown there."""
+    """A separate terminal for stderr, and its content."""
 
     def __enter__(self) -> tuple[bytearray, int]:
         self._master, self._slave = pty.openpty()

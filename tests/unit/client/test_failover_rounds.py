@@ -183,7 +183,7 @@ async def prove(pair: Pair, count: int, seed: int) -> None:
         group.create_task(consume(pair.url, books, lambda: all(task.done() for task in producers)))
         await many_rounds(pair, count, chance)
         stop.set()
-    # An acknowledgement without a confirmation may have been done: such a message may have gone for good.
+    # An acknowledgement without a confirmation may have taken effect: such a message may be removed.
     books.settled += sorted(books.doubtful - set(books.settled))
     print(f"{len(books.confirmed)} confirmed, {len(books.doubtful)} acknowledgements in doubt")
     assert books.problems() == []

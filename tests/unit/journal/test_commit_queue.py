@@ -34,7 +34,7 @@ LONG = 30.0
 
 
 class Serving:
-    """A writer that serves in a thread of its own."""
+    """A writer that serves on a separate thread."""
 
     def __init__(self, directory: Path) -> None:
         files = JournalFiles(str(directory))

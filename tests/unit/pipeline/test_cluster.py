@@ -106,7 +106,7 @@ def pyarrow_rows(directory: Path) -> list[dict[str, Any]]:
 
 def spark_submit(scratch: Path, archive: Path, *arguments: str) -> str:
     """Run it with the zip in a cluster of this machine; returns what was printed."""
-    # A home of its own: executors of a local cluster leave their logs in it.
+    # A separate home, because executors of a local cluster leave their logs in it.
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None

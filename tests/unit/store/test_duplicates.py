@@ -281,7 +281,7 @@ def test_many_lives_against_a_set(directory: str) -> None:
 
 
 class TestTheRecord:
-    """KahaProducerAuditCommand: what a replay cannot learn from the messages, because they are gone."""
+    """KahaProducerAuditCommand: ids that a replay cannot learn from the messages, because these are removed."""
 
     @pytest.mark.parametrize("is_index_lost", [False, True])
     def test_the_audit_outlives_the_messages_that_it_came_from(self, directory: str, is_index_lost: bool) -> None:

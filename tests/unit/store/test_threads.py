@@ -12,7 +12,7 @@ import pytest
 from tandemmq.store.threads import OS_THREADS
 from tests.support.tree import ROOT
 
-# In a process of its own: what goes wrong here is not an exception.
+# In a separate process, because a failure here is not an exception.
 PROGRAM = """
 import os, threading, time
 from tandemmq.store.threads import OS_THREADS

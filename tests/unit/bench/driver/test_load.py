@@ -76,7 +76,7 @@ def test_every_message_is_sent_confirmed_and_received_once(
     assert (result.order.seen, result.order.skipped, result.order.late) == (601, 0, 0)
     assert result.receipt_p50_ms is not None
     assert result.server_peak_memory_bytes
-    # What was acknowledged is gone: a second reader finds nothing.
+    # Acknowledged messages are removed: a second reader finds nothing.
     assert run_load(replace(plan, producers=0, count=0, expected=1, stall_seconds=0.2)).received == 0
 
 

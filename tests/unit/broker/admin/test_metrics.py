@@ -226,7 +226,7 @@ def test_a_node_without_a_whole_journal_and_an_unreachable_directory_are_shown()
     assert "no server answered" in shown[1]
 
 
-# ---- which destinations have metrics of their own, and that their number is bounded
+# ---- destinations with separate metrics, and the limit of their number
 
 
 def queue(name: str, messages: int = 0) -> dict[str, Any]:

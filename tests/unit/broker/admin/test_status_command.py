@@ -51,7 +51,7 @@ STANDBY: dict[str, Any] = {
 
 @pytest.fixture
 def admin() -> Iterator[str]:
-    """The URL of a standby's admin server that runs on a loop of its own: the command blocks, as commands do."""
+    """The URL of a standby's admin server that runs on a separate loop, because the command blocks."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

@@ -23,7 +23,7 @@ from tests.support.core.outlet import Outlet
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
 MANY = 10 * LOOKED_AT_MAX
-CHOOSY = 100  # consumers, each with a selector of its own
+CHOOSY = 100  # consumers, each with a different selector
 
 
 class Counting(Outlet):

@@ -215,7 +215,7 @@ class Client:
         return self
 
     def vanish(self) -> Self:
-        """The socket is gone, and what it had open is over."""
+        """Close the socket, and do the steps that end the state of the client."""
         self.lose_socket()
         self._harness.make_steps()
         return self

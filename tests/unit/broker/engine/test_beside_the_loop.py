@@ -49,7 +49,7 @@ class CarefulSession(RecordingSession):
 
 
 class Threads:
-    """Work on threads, which ends when the test says so."""
+    """Work on threads, which ends when the test requests it."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Callable[[], object], Callable[[], None]]] = []

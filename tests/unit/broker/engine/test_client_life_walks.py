@@ -101,7 +101,7 @@ class Peer(Client):
             self.harness.soon(self.lost)
 
     def lost(self) -> None:
-        """The socket is gone."""
+        """The socket has ended."""
         if not self.is_over:
             self.is_closed = self.is_over = True
             self.harness.engine.closed(self)

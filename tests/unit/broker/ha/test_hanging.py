@@ -35,7 +35,7 @@ def only(wait: Wait) -> dict[Wait, Bound]:
 
 
 async def test_a_loop_that_hangs_is_cut_off_and_the_lock_goes_to_the_standby(directory: str) -> None:
-    """The second broker lives in a loop and a thread of its own."""
+    """The second broker runs in a separate loop and thread."""
     lock, clock = MemoryLock(), HandClock()
     first = Node("a", directory, lock, bounds=only(Wait.LOOP), threads=clock).start()
     await first.become(Role.MASTER)

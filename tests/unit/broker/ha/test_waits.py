@@ -469,7 +469,7 @@ async def test_a_lock_that_answers_a_former_life_costs_no_other(node: NewNode, l
 
 # ---- the end
 
-# In a process of its own: it is about how one ends.
+# In a separate process, because the test checks the end of a process.
 PROGRAM = """
 import sys, threading
 from concurrent.futures import ThreadPoolExecutor

@@ -134,7 +134,7 @@ async def test_they_have_a_quarter_of_the_memory_at_most(terms: Terms) -> None:
         await terms.retain(f"a/{number}", b"x" * 4_000)
     kept = len(terms.retained())
     assert memory.limit // 8 < kept * (4_000 + ENTRY_OVERHEAD_BYTES + TOPIC_BYTES) < memory.limit // 4
-    await terms.retain("a/0", b"y" * 4_000)  # one that takes no more than the one before
+    await terms.retain("a/0", b"y" * 4_000)  # a message that takes no more bytes than the one before
     await terms.until(lambda: terms.retained()["a/0"] == b"y" * 4_000)
     await terms.retain("a/1", b"")
     await terms.until(lambda: len(terms.retained()) == kept - 1)

@@ -153,7 +153,7 @@ def test_a_file_removed_between_follow_and_begin_is_requested_again(whole: Small
     term = master.replica.state.term
     assert term is not None
     whole.until(lambda: term.stream(away.replica.state.store), "it asked")
-    whole.switch.cut.add((away.name, master.name))  # what it asks before BEGIN comes is not heard
+    whole.switch.cut.add((away.name, master.name))  # its requests before BEGIN do not arrive
     away.files.remove([away.files.list()[1]])
     assert not away.replica.status()["master"], "no BEGIN has come yet"
     whole.threads.sleep(0.5)

@@ -314,7 +314,7 @@ def test_a_power_loss_of_a_minority_loses_nothing_that_is_in_the_memory_of_a_quo
 
 
 def test_a_node_after_a_power_loss_counts_as_far_as_its_disk(make: NewSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two batches one was in its memory alone, the one behind it is on the disk. The master is gone for good: the
+    """Of two batches, one was only in memory; the one behind it is on the disk. The master never returns: the
     third node, which has both, is elected with the vote of the one that lost power."""
     whole = make(sync="quorum_mem", disk=LosingDisk)
     a = with_two_unsynced(whole, monkeypatch)
@@ -421,7 +421,7 @@ def test_a_node_that_lost_its_promise_elects_nobody(whole: SmallSet) -> None:
 
 @pytest.mark.parametrize("is_both_ways", [True, False])
 def test_a_node_that_does_not_hear_the_master_disturbs_no_other(whole: SmallSet, is_both_ways: bool) -> None:
-    """C reaches B, and A reaches B. C would stand, and is as far as B; B hears a master with a quorum, and says no."""
+    """C reaches B, and A reaches B. C would be a candidate with as much as B. B refuses: its master has a quorum."""
     a = whole.elect()
     b, c = whole.others(a)
     a.write("before")

@@ -127,7 +127,7 @@ def test_the_cached_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         assert len(checked._remembered) <= 5
 
 
-# ---- the log tells who was refused what: once, then how often, and no more lines than it can bear
+# ---- the log has each refusal once, then their number, in a limited number of lines
 
 
 SENTENCE = "User eve is not authorized to write to: queue://bills"

@@ -100,7 +100,7 @@ def test_a_later_subscriber_gets_the_same_advisories(harness: Harness) -> None:
 
 
 def test_a_client_that_gets_the_name_hears_of_its_creation_first_and_of_its_end(harness: Harness) -> None:
-    """Java clients send to no temporary destination of which they have not heard."""
+    """Java clients send only to temporary destinations that were announced to them."""
     bob, eve, ann = harness.come("bob"), harness.come("eve"), harness.come("ann")
     bob.subscribe("s", ORDERS, AckMode.AUTO)
     made = harness.temporary(ann)

@@ -110,7 +110,7 @@ def test_an_idle_store_looks_as_often_as_the_lock_is_proved() -> None:
     assert settings_of("locker.lock_keep_alive_period=0").fence_check_interval == FENCE_CHECK_SECONDS_MAX
 
 
-# ---- where what a part does by itself is also a setting, both are the same
+# ---- if the default of a part is also a setting, both are the same
 
 
 SETTINGS = load(None, {})

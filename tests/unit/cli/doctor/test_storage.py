@@ -27,7 +27,7 @@ SCRATCH = ".doctor-" + "0" * 32
 
 @contextmanager
 def ground_over(mine: Path, theirs: Path) -> Iterator[ProbePair]:
-    """Two hands, each in a scratch directory below a directory of its own, or of both."""
+    """Two hands, each in a scratch directory below a separate directory, or below a common one."""
     for directory in {mine, theirs}:
         (directory / SCRATCH).mkdir(parents=True)
     remote_probe = fork_remote_probe(str(theirs))

@@ -129,7 +129,7 @@ def test_an_empty_journal_has_nothing_to_say() -> None:
 
 
 def stored(number: int, offset: int, **others: Any) -> dict[str, Any]:
-    """The message ``number`` of a producer, in the queue orders, with a body of its own."""
+    """The message ``number`` of a producer, in the queue orders, with a unique body."""
     return {
         "file": 1,
         "offset": offset,

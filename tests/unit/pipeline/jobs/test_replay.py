@@ -102,7 +102,7 @@ def test_a_master_that_is_killed_meanwhile_changes_nothing(
 def test_a_driver_that_is_killed_is_gone_on_from(
     spark: SparkSession, pair: tuple[Server, Server], tmp_path: Path
 ) -> None:
-    """In processes of its own, twice; and consumers take at once what comes."""
+    """In separate processes, twice; and consumers take the messages at once."""
     write_store(tmp_path / "store", 1500)
     out = tmp_path / "out"
     command = ["pipeline", "replay", str(tmp_path / "store"), "--tail", "--out", str(out), "--to", failover_url(*pair)]

@@ -89,7 +89,7 @@ def is_clean(directory: Path) -> None:
 
 
 def three_files(directory: Path) -> list[AddMessage]:
-    """Twelve messages of 1 KiB, four a file or so, each in a batch of its own; closed, so that an index knows all."""
+    """Twelve messages of 1 KiB, about four in a file, each in a separate batch; closed, so that an index knows all."""
     with Term(str(directory), "a", SETTINGS) as term:
         added = [message for n in range(12) for message in term.add_durably(1, body=b"%02d" % n * 700)]
     assert len(journal(directory)) == 3

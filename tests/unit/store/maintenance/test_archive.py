@@ -134,7 +134,7 @@ def test_files_are_moved_and_the_directory_is_made(journal: Path, disk_of: Calla
     assert contents(journal / "data-archive") == {"db-1.log": CONTENT[1], "db-2.log": CONTENT[2]}
     assert contents(journal) == {"db-7.log": CONTENT[7]}
     assert_manifests_tell_of_all_files(journal / "data-archive")
-    archive.remove([1])  # gone already: no matter
+    archive.remove([1])  # the file is removed already: no error
     assert archive.problem is None
 
 

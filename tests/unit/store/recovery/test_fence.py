@@ -31,7 +31,7 @@ SMALL_FILES = StoreSettings(
 
 # What lives in a file keeps it there.
 UNMOVED = replace(SMALL_FILES, enable_compaction=False)
-# It looks at nothing of its own accord.
+# The store makes no checkpoint, and does not check its fence at intervals.
 ASLEEP = replace(UNMOVED, checkpoint_records=10_000, checkpoint_interval=3600.0)
 
 
@@ -102,7 +102,7 @@ def test_a_fence_without_a_header_deposes_who_sleeps_before_it(directory: str, f
         fence_and_die(directory, f"b{number}")
     successor = Term(directory, "c", UNMOVED)
     rule(successor, 6)
-    # The oldest go first: when this one is gone, so is all that could go.
+    # The oldest files are removed first: when this one is removed, all removable files are.
     successor.wait(lambda: not os.path.exists(f"{directory}/db-{3 + fences}.log"))
     assert os.path.exists(f"{directory}/db-1.log"), "what it wrote is needed"
     before = len(sleeper.durable_operations)

@@ -354,7 +354,7 @@ def test_a_promotion_with_long_records_may_take_more_files(directory: str) -> No
 
 
 def test_a_transaction_that_cannot_end_is_rolled_back_with_a_message(directory: str) -> None:
-    """The transaction was not prepared, and its client is gone."""
+    """The transaction was not prepared, and its client has disconnected."""
     first = Term(directory, "a", replace(SMALL, fence_check_interval=3600.0))
     first.add_durably(1)
     message = first.message()

@@ -132,7 +132,7 @@ def test_an_index_that_tells_of_another_journal_is_set_aside(directory: str, tmp
 
 # proves: set-aside-under-the-lock
 def test_an_index_that_another_process_opened_is_not_set_aside(tmp_path: Path) -> None:
-    """Between the doubt and the renaming another process can make the directory anew."""
+    """Between the check and the rename another process can make the directory again."""
     path = str(tmp_path / "a")
     with Index.open(path):
         assert set_aside(path, "a doubt about what had this name") is None

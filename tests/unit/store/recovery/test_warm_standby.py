@@ -112,7 +112,7 @@ def test_a_promotion_passes_a_checkpoint_in_progress_to_the_new_master(
     with Term.of(follower) as successor:
         assert successor.store.records_replayed <= 5 + len(kept), "what was read by the standby is not read again"
         assert successor.bodies() == expected
-        successor.wait(lambda: successor.store.figures.checkpoints >= 2)  # the one that was begun, and one of its own
+        successor.wait(lambda: successor.store.figures.checkpoints >= 2)  # the one that was begun, and a new one
     with Term(directory, "b", settings) as again:
         assert again.bodies() == expected
 
@@ -235,7 +235,7 @@ def test_a_budget_makes_a_masters_and_a_standbys_checkpoints_come_early(director
     follower = standby_of(directory, settings=settings)
     for _ in range(20):
         master.add_durably(500)
-        # On a busy disk the tail that is being written stays for a moment longer; without a checkpoint, for good.
+        # On a busy disk the frozen tail stays for a moment longer; without a checkpoint, it stays for ever.
         master.wait(lambda: master.store.prediction().records <= most)
         follower.follow()
     assert master.store.figures.checkpoints >= 10_000 // most

@@ -102,7 +102,7 @@ def test_a_message_whose_commit_was_collected_is_not_lost(tmp_path: Path) -> Non
 # proves: takeover-copies-are-compared
 @pytest.mark.parametrize("ignores_missing", [False, True])
 def test_a_message_that_does_not_verify_is_not_copied(tmp_path: Path, ignores_missing: bool) -> None:
-    """The copy would have a checksum of its own, and what rotted would be given out."""
+    """The copy would have a new checksum, and damaged bytes would be delivered."""
     store, kept = with_a_collected_commit(tmp_path)
     files = JournalFiles(str(store.directory))
     with Index.open(str(tmp_path / "index")) as index:

@@ -142,7 +142,7 @@ def test_a_file_that_is_begun_meanwhile_is_copied_too(data: Path, copied: Callab
 def test_a_file_that_another_host_deleted_while_it_was_read_is_reclaimed(
     data: Path, copied: Callable[..., set[int]]
 ) -> None:
-    """NFS says so with ESTALE. What is wrong otherwise ends the backup."""
+    """NFS reports this as ESTALE. Any other error ends the backup."""
     files = JournalFiles(str(data))
     first = files.list()[0]
 

@@ -180,7 +180,7 @@ def test_a_rotation_seals_the_file_and_tells_of_the_header(master: Callable[...,
 
 
 class Waiting(SharedVolume):
-    """Authority that confirms nothing until the test says so; then everything."""
+    """Authority that confirms nothing until the test permits it; then everything."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()

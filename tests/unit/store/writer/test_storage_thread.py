@@ -25,7 +25,7 @@ from tests.support.store.noting_disk import NotingDisk
 from tests.support.store.standbys import publish_next, standby_of
 from tests.support.store.store_harness import SMALL, Q, Term
 
-# It looks at nothing of its own accord.
+# The store does not check its fence at intervals.
 ASLEEP = replace(SMALL, fence_check_interval=3600.0)
 
 

@@ -145,7 +145,7 @@ async def test_clients_do_not_reach_it(terms: Terms) -> None:
             await stranger.do(command)
 
 
-# ---- a backup by the API: into the directory that the settings say, by a process of its own
+# ---- a backup by the API: into the directory of the settings, by a separate process
 
 
 def test_a_backup_is_made_restored_and_served(tmp_path: Path) -> None:

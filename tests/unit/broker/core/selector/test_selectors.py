@@ -421,4 +421,4 @@ def test_properties_are_touched_only_when_one_is_named() -> None:
     lazy = Lazy(QUEUE, "ID:1", priority=4)
     assert compile_selector("JMSPriority = 4 AND JMSType IS NULL").matches(lazy)
     assert compile_selector("JMSPriority = 4 OR n = 5").matches(lazy)
-    assert not compile_selector("n = 5 OR TRUE").matches(lazy)  # damaged: no match, whatever it asks
+    assert not compile_selector("n = 5 OR TRUE").matches(lazy)  # damaged: no selector matches

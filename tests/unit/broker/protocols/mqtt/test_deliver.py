@@ -298,7 +298,7 @@ def test_a_packet_right_after_pubrec_finds_the_message_at_the_client(lasting, wr
     assert sorted((each.type, each.packet_id) for each in again.rest) == [(PUBREL, each) for each in sorted(ids)]
 
 
-# ---- how much is on its way
+# ---- number of messages in flight
 
 
 @LASTING

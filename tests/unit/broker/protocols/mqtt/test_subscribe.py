@@ -114,7 +114,7 @@ def test_a_subscription_id_may_change_and_is_kept(lasting, writer):
 @LASTING
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_no_local_may_change(come, writer, clean, qos):
-    """MQTT-3.8.3-3, 3.8.4-3, 3.8.4-4: what is on its way, or waits for room, is not lost, and does not come again."""
+    """MQTT-3.8.3-3, 3.8.4-3, 3.8.4-4: messages in flight, or waiting for room, are not lost, and not sent again."""
     wire = come(clean=clean, receive_maximum=2, to="t", qos=qos)
     for payload in ("1", "2", "3"):
         writer.publish("t", payload, qos=1)

@@ -225,7 +225,7 @@ def test_an_array_takes_no_more_than_its_booleans_are_worth() -> None:
 def test_a_marshalled_object_within_a_tight_frame_is_refused() -> None:
     wire = WireFormat(is_tight=True)
     frame = bytearray(wire.encode(MessageDispatch(message=ActiveMQTextMessage())))
-    # bits: response required, consumer, destination, message, then whether it is a frame of its own
+    # bits: response required, consumer, destination, message, then whether it is a separate frame
     frame[6] |= 1 << 4
     with pytest.raises(WireError, match="ActiveMQTextMessage is a frame within a frame"):
         wire.decode(bytes(frame))
