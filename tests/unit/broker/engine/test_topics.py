@@ -70,7 +70,7 @@ def test_a_no_local_subscriber_gets_the_messages_of_others(harness, durable_name
 
 @pytest.mark.parametrize("is_known_again", [False, True])
 def test_a_durable_subscription_without_local_keeps_nothing_of_its_client_id_while_it_is_away(harness, is_known_again):
-    """Jakarta Messaging 3.1, createDurableConsumer: no messages of this connection, or of later ones with its client id."""
+    """Jakarta Messaging 3.1, createDurableConsumer: no messages of connections with its client id, now or later."""
     client = harness.client("me")
     client.subscribe("s", PRICES, durable_name="d", no_local=True).turn()
     client.unsubscribe("s").send("a", PRICES).send("b", PRICES, persistent=False).turn()
