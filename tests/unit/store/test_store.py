@@ -205,7 +205,7 @@ def removal(term: Term, added: AddMessage, context: object | None = None) -> Rem
 
 
 def end_this_turn(term: Term) -> None:
-    """Without any time after it."""
+    """End the turn of the loop, without a wait after it."""
     turn, term.turn[:] = list(term.turn), []
     for function in turn:
         function()

@@ -245,7 +245,7 @@ STATUS: dict[str, Any] = {
 
 
 def samples(status: dict[str, Any], *patterns: str, most: int = 10) -> dict[tuple[str, ...], float]:
-    """By name and labels."""
+    """Return the samples: (name, labels) -> value."""
     text = at_once(DestinationMetrics(patterns, most).text(status)).decode()
     families = list(text_string_to_metric_families(text))
     found = {(each.name, *each.labels.values()): each.value for family in families for each in family.samples}

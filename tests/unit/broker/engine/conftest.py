@@ -314,7 +314,7 @@ def advisor() -> Advisories:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[str]:
-    """Of a real store; in the end nothing is wrong with it."""
+    """Directory of a real store. The checker must find no problem in it after the test."""
     directory = str(tmp_path / "data")
     yield directory
     assert not check(directory).problems
@@ -404,7 +404,7 @@ class Harness:
                 self.start(work)
 
     def make_steps(self) -> None:
-        """All that was begun comes to its end, and nothing else happens."""
+        """Do all steps of the work that was begun, and nothing else."""
         while self.works:
             self.step()
 
@@ -459,11 +459,11 @@ class Harness:
         self.begin_term()
 
     def soon(self, function: Callable[[], None]) -> None:
-        """In this turn of the loop, behind what there is."""
+        """Call the function in this turn of the loop, after the waiting calls."""
         self.calls.append(function)
 
     def turn(self, calls: int | None = None) -> None:
-        """All that is due, or so many calls of it."""
+        """Make all waiting calls, or at most ``calls`` of them."""
         while self.calls and calls != 0:
             self.calls.popleft()()
             calls = None if calls is None else calls - 1
@@ -476,7 +476,7 @@ class Harness:
         return self.client(client_id).subscribe(*subscription, **options)
 
     def connection_id(self) -> str:
-        """Of the next one."""
+        """Return the id of the next connection."""
         self.clients += 1
         return f"ID:test-1-{self.clients}"
 

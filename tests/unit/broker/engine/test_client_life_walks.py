@@ -180,7 +180,7 @@ class World(Harness):
         function()
 
     def settle(self) -> None:
-        """All that is under way comes to its end, in turn."""
+        """Do all actions in turn, until none is left."""
         for _ in range(STEPS_MAX):
             actions = self.actions()
             if not actions:
@@ -342,7 +342,7 @@ RUNNING: dict[str, Story] = {
 
 
 def disconnect_and_come_again(world: World) -> None:
-    """On the same socket, where that is kept."""
+    """Disconnect; if the socket is kept, connect again on it."""
     world.me.leave()
     if world.is_kept:
         world.me.login(connection_id="ID:own", steals_client_id=True)
@@ -397,7 +397,7 @@ Chooser = Callable[[int, Action | None, list[Action]], Action | None]
 
 
 def at_places(places: Sequence[int]) -> Chooser:
-    """All else in turn, and an end before each of those steps."""
+    """Return a chooser that takes the actions in turn, and an end before each of these steps."""
     ends = Counter(places)
 
     def choose(step: int, end: Action | None, actions: list[Action]) -> Action | None:
@@ -422,7 +422,7 @@ def by_chance(dice: random.Random) -> Chooser:
 
 
 def _make_room(world: World) -> None:
-    """For what still waits to be sent, and what is prepared is decided."""
+    """Make room for messages that wait to be sent, and decide prepared branches."""
     reader = world.logged_in()
     for branch in list(world.engine._transactions.branches.by_key.values()):
         if branch.is_prepared:
@@ -442,7 +442,7 @@ def _come_to_an_end(world: World) -> None:
 
 
 def _nobody_waits(world: World) -> None:
-    """Each client whose connection is not over got all its answers, and is read."""
+    """Check that each client with a connection got all its answers, and that its connection is read."""
     for peer in world.peers:
         if peer.is_closed:
             continue
@@ -504,7 +504,7 @@ def test_walks_by_chance_leave_nothing_behind(caplog: pytest.LogCaptureFixture) 
 @pytest.mark.parametrize("is_kept", [False, True], ids=["closed", "kept"])
 @pytest.mark.parametrize("running", RUNNING)
 def test_two_ends_at_all_places(running: str, is_kept: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """By default at a few places, and the second is the loss of the socket right behind the first."""
+    """By default only a few places are tested, and the second end is the loss of the socket right after the first."""
     steps = walk(running, (), is_kept, at_places(()), caplog)
     firsts = range(0, steps + 1, 1 if IS_FULL else max(steps // 3, 1))
     for end, other in itertools.product(ENDS, ENDS if IS_FULL else (SOCKET_LOST,)):

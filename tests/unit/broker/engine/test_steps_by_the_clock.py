@@ -54,7 +54,7 @@ class Slow:
         patch.setattr(slices.CLOCK, "now", lambda: 1.0 + self.count * slices.STEP_SECONDS)
 
     def most(self, harness: Harness, act: Callable[[], object]) -> int:
-        """Of ``act``, which is one command, and of each call of the loop that follows from it."""
+        """Return the greatest number of evaluations in the command ``act``, or in a call of the loop after it."""
         before = self.count
         act()
         return max(self.count - before, harness.most(lambda: self.count, are_calls=True))

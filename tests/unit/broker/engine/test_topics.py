@@ -114,7 +114,7 @@ def test_a_durable_subscription_is_served_when_it_is_stored(harness):
 
 @pytest.mark.parametrize(("asked", "topics"), [(PRICES, [PRICES]), (ALL, [STOCK_A, STOCK_B])])
 def test_the_terms_of_a_durable_subscription_outlive_the_engine(harness, asked, topics):
-    """Of a pattern the last topic is new to the second engine, and known to the third."""
+    """With a pattern, the second engine does not know the last topic yet; the third one does."""
     terms = {"durable_name": "d", "selector": "colour = 'red'", "client_id": "me"}
     harness.consumer("s", asked, **terms)
     harness.client().store("before", destination=topics[0], properties={"colour": "blue"})

@@ -37,7 +37,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class ManualClock(Clock):
-    """Both clocks, moved by hand."""
+    """Both clocks, set by the test."""
 
     def __init__(self) -> None:
         self.boot_id = "boot-1"

@@ -142,7 +142,7 @@ def lives(virtual: VirtualTime) -> int:
 @hangs(Wait.PROMOTE)
 @pytest.mark.parametrize("verb", ["fsync", "link", "pread"])
 async def test_a_hanging_promotion_releases_the_lock(node: NewNode, disk: HangingDisk, verb: str) -> None:
-    """Before the fence; in it; behind it."""
+    """The promotion hangs before the fence, in it, or after it."""
     master = await node("m").started(Role.MASTER)
     for _ in range(5):
         await master.send_and_wait()

@@ -171,7 +171,7 @@ def _found(found: Iterator[Message | None]) -> list[bytes]:
 def test_it_finds_what_a_look_at_all_of_them_finds(
     steps: list[tuple[str, tuple[bytes, int] | None]], filters: list[str], now: int, after: str, newest: int
 ) -> None:
-    """In the order of topics, behind a topic that need not be there, and none that is too new."""
+    """Retained messages come in the order of topics, after any topic, and without those that are too new."""
     retained = Retained()
     model: dict[str, tuple[int, bytes, int]] = {}
     for tag, (topic, what) in enumerate(steps):

@@ -231,7 +231,7 @@ async def test_bytes_right_after_a_handshake_are_received(
 
 
 async def test_handshakes_take_turns_and_count(authority: Authority) -> None:
-    """By a clock that goes on by a third of a turn whenever it is read, a few steps fit into one."""
+    """Each read of the clock adds a third of a turn, so only a few steps fit into one turn."""
     count = 30
     seconds = 0.0
     held = 0

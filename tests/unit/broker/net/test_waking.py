@@ -41,7 +41,7 @@ class WakingSession:
         return bool(self.waiting)
 
     def give(self, *prefetches: int) -> None:
-        """From now on it has those commands to give."""
+        """Add the commands that it returns next."""
         self.waiting.extend(SetPrefetch("s", prefetch) for prefetch in prefetches)
         self.wake()
 

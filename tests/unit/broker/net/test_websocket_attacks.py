@@ -40,7 +40,7 @@ async def answer_to(server: Server, data: bytes) -> tuple[int, bytes]:
 
 
 async def code_for(peer: Peer, *sent: bytes) -> int:
-    """With which code the server closes."""
+    """Return the code with which the server closes."""
     for each in sent:
         peer.writer.write(each)
     while (message := await peer.message())[0] != CLOSE:

@@ -35,5 +35,5 @@ def make(virtual: VirtualTime, tmp_path: Path) -> Iterator[NewSet]:
 
 @pytest.fixture
 def whole(make: NewSet) -> SmallSet:
-    """Of three."""
+    """A set of three nodes."""
     return make(3)

@@ -117,7 +117,7 @@ def test_received_bytes_are_there_after_a_restart(tmp_path: Path, own: Path) -> 
 
 @pytest.mark.parametrize("file", [1, 2])
 def test_bad_bytes_are_damage_and_the_position_is_before_them(tmp_path: Path, source: SourceJournal, file: int) -> None:
-    """Before good ones; or where the last file begins."""
+    """The bad bytes are before good bytes, or at the beginning of the last file."""
     end = source.write("a")
     if file == 2:
         source.rotate()
@@ -546,7 +546,7 @@ def test_the_power_goes_at_any_moment_of_a_cut(scratch: Path, tmp_path: Path, pa
 
 
 def is_sync_of_a_name(failed: Failed) -> bool:
-    """For the model a name whose sync has failed once is never durable: then there is nothing to hold."""
+    """In the model, a name is never durable after a failed sync, so no promise about it can hold."""
     return failed.call == "fsync" and failed.path in (".", QUARANTINE)
 
 
@@ -582,7 +582,7 @@ def test_each_call_fails_then_it_begins_again(scratch: Path, parted: Any, failur
 
 @pytest.fixture
 def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each hundred bytes are synced."""
+    """After each hundred bytes there is a sync."""
     monkeypatch.setattr(copy_module, "UNSYNCED_BYTES_MAX", 100)
 
 

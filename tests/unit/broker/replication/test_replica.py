@@ -84,7 +84,7 @@ def test_a_disk_is_replaced_by_removing_and_adding(whole: SmallSet) -> None:
 
 # proves: change-keeps-a-live-quorum
 def test_a_change_leaves_a_quorum_that_is_alive_and_caught_up(whole: SmallSet) -> None:
-    """To remove a living voter while another is dead would stop the set."""
+    """If a living voter were removed while another one is dead, the set would stop."""
     master = whole.begun()
     dead, lives = whole.others(master)
     whole.until(lambda: lives.replica.state.store in master.replica.state.term.live_stores(), "it answers")

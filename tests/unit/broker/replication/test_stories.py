@@ -162,7 +162,7 @@ def test_a_node_without_its_promise_file_is_a_learner(whole: SmallSet) -> None:
 
 # proves: a-promise-outlives-a-name
 def test_members_that_return_under_other_names_are_who_they_were(whole: SmallSet) -> None:
-    """All of them at once, two with each other's name and address: a node is its directory."""
+    """All nodes return at once, two with exchanged names and addresses: the directory identifies a node."""
     master = whole.begun()
     before = {node: (node.replica.state.store, node.name) for node in whole.nodes}
     for node in whole.nodes:
@@ -345,7 +345,7 @@ def test_one_unconfirmed_batch_ahead_and_gone_blocks_nobody(whole: SmallSet) -> 
 
 
 def test_without_a_directory_a_master_goes_on_and_another_is_elected(whole: SmallSet) -> None:
-    """All sessions ended at once, the servers emptied, then out of reach."""
+    """All sessions end at once, the servers lose their entries, and then the nodes cannot reach the servers."""
     a = whole.begun()
     whole.shared.forget_everything()
     for node in whole.nodes:

@@ -95,7 +95,7 @@ def case(tmp_path: Path) -> Iterator[Case]:
 
 
 def test_a_disk_that_returns_with_less_counts_for_its_content(case: Case) -> None:
-    """By a new link. A FOLLOW that comes late on a link says less than the HAVEs before it, and takes nothing back."""
+    """A new link shows the lost data. A late FOLLOW on a link reports less than earlier HAVEs, and has no effect."""
     place, less, more = (EPOCH, 200), (EPOCH, 150), (EPOCH, 300)
     case.begin()
     case.wrote(more)

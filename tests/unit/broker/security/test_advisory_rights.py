@@ -78,7 +78,7 @@ HEARS = {
 
 
 def told(client: Any) -> str:
-    """All that was delivered, wherever it stands in the messages."""
+    """Return the text of all fields of all delivered messages."""
     return "".join(
         repr(message_of(each.message.raw)) for each in client.session.delivered if each.message.raw is not None
     )

@@ -43,7 +43,7 @@ class Later(Everybody):
 
 
 class Secured(Harness):
-    """With users; what it does is done at once."""
+    """A harness with users, whose work is done at once."""
 
     access: Any = Everybody()
 

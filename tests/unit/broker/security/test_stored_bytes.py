@@ -392,7 +392,7 @@ def test_the_count_equals_the_bytes_in_the_store(harness: Secured) -> None:
 
 
 class LimitedTerm(EngineTerm):
-    """With users."""
+    """A term with users."""
 
     engine_settings = EngineSettings(user_stored_bytes_max=LIMIT)
     access = Everybody()

@@ -59,7 +59,7 @@ def test_a_local_disk_has_no_objections_and_no_files_are_left(tmp_path: Path) ->
 def test_two_hosts_that_share_nothing_are_found_out(
     tmp_path: Path, name: str, check: Callable[[ProbePair], Finding]
 ) -> None:
-    """Each sees its own directory: the worst that a volume can do to a pair."""
+    """Each process sees a different directory: the worst behaviour of a volume for a pair."""
     with ground_over(tmp_path / "a", tmp_path / "b") as pair:
         # The file of the lock is made by one; the other one has it too, and it is another file.
         for number in range(2):

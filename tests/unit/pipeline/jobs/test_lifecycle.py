@@ -70,7 +70,7 @@ class Journal:
 
 
 def found_in(session: Any, journals: Sequence[Journal], **named: Any) -> dict[str, list[Life]]:
-    """By store (message, subscription, added, added at the latest, acknowledged, at the latest, state) of each life."""
+    """Return for each store the lives: (message, subscription, added, latest added, acknowledged, latest, state)."""
 
     def table(name: str, rows: Sequence[Row]) -> Any:
         names = [column for column, _ in COLUMNS[name]]

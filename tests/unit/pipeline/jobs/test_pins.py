@@ -74,7 +74,7 @@ def of_the_journal(spark: SparkSession, *directories: Path) -> list[Journal]:
 
 
 def told(facts: Facts) -> dict[int, Any]:
-    """All that is known of each file, with owners by name instead of number."""
+    """Return all facts of each file, with the names of owners in place of their numbers."""
     names = {number: (o.destination, o.client_id, o.subscription_name) for number, o in facts.owners.items()}
     return {
         file: {

@@ -123,7 +123,7 @@ def _rows(frame: Any) -> list[str]:
 
 
 def _plain(row: Any) -> str:
-    """Of one driver a map is a dict, and of the other pairs."""
+    """Return one form for both drivers: one gives a map as a dict, the other as pairs."""
     return repr(
         [sorted(dict(value).items()) if isinstance(value, dict | list) else _bytes(value) for value in map(_naive, row)]
     )

@@ -117,7 +117,7 @@ def test_a_reused_frame_reads_the_present_files(store: Path, tmp_path: Path) -> 
 
 
 def test_nulls_stand_where_spark_has_them(tmp_path: Path) -> None:
-    """Before everything, and behind everything where the greatest comes first; a window knows no other."""
+    """Nulls are first in ascending order, and last in descending order; a window has only the ascending order."""
     with LocalSession(tmp_path) as session:
         frame = session.createDataFrame([("a", 2), ("a", None), ("a", 1)], "name STRING, n INT")
         assert [row.n for row in frame.orderBy("n").collect()] == [None, 1, 2]

@@ -98,7 +98,7 @@ def archive_of(journal: Path, disk: Any = os, directory: Path | None = None) -> 
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """All files but manifests."""
+    """Return the content of all files except manifests."""
     if not directory.exists():
         return {}
     return {
@@ -181,7 +181,7 @@ def test_a_file_is_named_in_the_archive_and_synced_before_the_journal_lets_go_of
 def test_wherever_it_is_cut_off_every_file_is_somewhere_and_the_next_removal_ends_it(
     journal: Path, disk_of: Callable[[Any], Any]
 ) -> None:
-    """Each call of the disk is the last one, in turn; then a new process does it again."""
+    """For each call of the disk, a process ends at this call. Then a new process does the removal again."""
     untouched = CutOffDisk()
     archive_of(journal, disk_of(untouched), journal.parent / "count").remove([1, 2, 7])
     assert untouched.count > 20

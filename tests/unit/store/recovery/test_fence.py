@@ -180,7 +180,7 @@ def test_a_fence_without_a_header_that_is_gone_is_no_damage(directory: str, has_
 def test_a_late_fence_in_place_of_a_removed_file_makes_no_file_missing(
     directory: str,
 ) -> None:
-    """By a promotion that hung before its link: it finds itself deposed, and its file is left."""
+    """The former promotion hung before its link. It finds that it is deposed, and its file stays."""
     Term(directory, "a", SMALL_FILES).crash()
     with Term(directory, "b", SMALL_FILES) as second:
         rule(second, 2)

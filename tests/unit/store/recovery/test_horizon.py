@@ -252,7 +252,7 @@ def test_files_that_were_given_up_are_removed_without_further_records(given_up: 
 
 
 def test_files_that_the_index_needs_stay(given_up: GivenUp) -> None:
-    """After a crash it is read again from there on."""
+    """After a crash, the index reads the journal again from these files on."""
     directory, end, gone = given_up
     found = JournalFiles(directory)
     follower = standby(directory, (gone[-1], [batch.end for batch in scan(found, gone[-1])][1]))

@@ -133,7 +133,7 @@ def test_records_of_the_store_itself_have_no_clock_mark(directory: str, threads:
 def test_operations_after_a_clock_mark_are_at_their_known_places(
     directory: str, threads: ManualThreads, is_crash: bool
 ) -> None:
-    """With a mark in every batch: what the state has, what the index has and what a replay finds is the same."""
+    """With a mark in every batch, the state, the index and a replay have the same content."""
     settings = replace(SETTINGS, clock_mark_interval=0.0)
     term = begun(directory, threads, settings)
     queue = term.store.queue(Q)

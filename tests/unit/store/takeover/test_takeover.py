@@ -286,7 +286,7 @@ def test_a_take_over_that_crashed_between_its_batches_begins_again(
 
 
 def fields_of(message: Message) -> list[object]:
-    """All but what tells how it was read."""
+    """Return all fields except ``broker_sequence``."""
     return [getattr(message, name) for name in (*HEADER, "body", "properties") if name != "broker_sequence"]
 
 

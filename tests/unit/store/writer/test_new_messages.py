@@ -138,14 +138,14 @@ class TestWhatTheLoopKnows:
 
 
 def append(term: Term, *operations: Operation) -> None:
-    """In one turn; on return all are durable."""
+    """Append the operations in one turn, and wait until all are durable."""
     for each in operations:
         term.store.append(each)
     term.wait(lambda: operations[-1] in term.durable_operations)
 
 
 def send(term: Term, number: int, producer: str = "p") -> AddMessage:
-    """In a turn of its own."""
+    """Send a message in a separate turn."""
     add = message_of(term.store.queue(Q), number, producer)
     append(term, add)
     return add

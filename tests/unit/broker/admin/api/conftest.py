@@ -88,7 +88,7 @@ class Operator:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """Without users."""
+    """A broker without users."""
     broker = BrokerProcess(tmp_path_factory.mktemp("api") / "data", "a").start()
     broker.wait_role("master")
     yield broker
@@ -97,7 +97,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """With users and rights."""
+    """A broker with users and rights."""
     place = tmp_path_factory.mktemp("secured")
     users, settings = place / "users", place / "tandemmq.toml"
     users.write_text("".join(f"{name}:{cheap('secret')}:{group}:\n" for name, group in USERS.items()))

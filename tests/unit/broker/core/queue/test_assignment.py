@@ -194,7 +194,7 @@ def test_with_too_many_runs_the_queue_waits_for_acknowledgements_and_goes_on() -
 def test_messages_that_moved_meanwhile_are_searched_again(
     monkeypatch: pytest.MonkeyPatch, step: int, place: str
 ) -> None:
-    """All consumers leave behind that step: what waited for each of them stands in one row again."""
+    """All consumers leave after that step: the messages that waited for them are in one row again."""
     monkeypatch.setattr(slices, "ITEMS", 2)
     monkeypatch.setattr(ordering, "PIECE_MAX", 2)
     monkeypatch.setattr(lanes, "LATE_MAX", 2)

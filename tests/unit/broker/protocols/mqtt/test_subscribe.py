@@ -574,7 +574,7 @@ def test_retained_messages_go_on_where_they_were(lasting, hooks, harness, qos, p
 
 
 def test_a_retained_message_that_was_replaced_meanwhile_comes_once(lasting, hooks, writer):
-    """By its subscription, which gathers, and not as retained. The packet id of the one before is released."""
+    """The subscription, which holds it, delivers it, not the retained copy. The packet id of the old one is free."""
     hooks.messages = [retained(topic, "old", 2) for topic in ("t/a", "t/b", "t/c")]
     wire = lasting(receive_maximum=2)
     first, _ = _messages(wire.subscribe("t/#", qos=2))

@@ -693,7 +693,7 @@ def test_a_command_of_very_many_objects_ends_its_connection_and_names_the_limit(
 
 
 def test_commands_that_are_read_field_by_field_have_short_turns() -> None:
-    """Each may be thousands of objects, and 32 of them came at once."""
+    """Each command may consist of thousands of objects, and 32 commands would otherwise be read in one turn."""
     session = connected().session
     infos = [schema.ProducerInfo(0, False, ProducerId(CONNECTION, n, 1), broker_path=(None,) * 9_000) for n in range(5)]
     commands = list(session.receive(b"".join(map(STORED.encode, infos))))
