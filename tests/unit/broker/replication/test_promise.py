@@ -407,7 +407,7 @@ def is_sync_of_a_name(failed: Failed) -> bool:
 def test_each_call_fails_then_the_process_starts_again_and_the_power_goes(
     scratch: Path, is_there: bool, failure: Failure
 ) -> None:
-    """The failure comes at any moment of both lives. The second life may read data that only the kernel's memory has."""
+    """The failure comes at any moment of both lives. The second life may read data that is only in the page cache."""
     at, is_over = 0, False
     while not is_over:
         at += 1

@@ -150,7 +150,7 @@ def test_the_next_files_stay_until_those_before_are_gone(tmp_path: Path) -> None
 
 
 class NoMorePages(NotingDisk):
-    """Disk on which db.data cannot grow once ``is_full`` is set."""
+    """Disk on which writes to db.data fail once ``is_full`` is set."""
 
     def __init__(self) -> None:
         super().__init__()
