@@ -267,7 +267,7 @@ class OutOfReach(LockerContract):
 
     @abstractmethod
     def out_of_reach(self, locker: Locker) -> AbstractContextManager[object]:
-        """Within it this locker cannot ask its lock; with its end it can again."""
+        """Return a context in which this locker cannot reach its lock. After the context it can again."""
 
     def test_unknown_is_not_lost(self, lockers: Make) -> None:
         a = lockers("a")

@@ -51,7 +51,7 @@ class PrioritiesMachine(AssignmentMachine):
     @precondition(lambda self: not self.channel and not self.queue.is_page_asked)
     @rule()
     def restart(self) -> None:
-        """Another master begins with what is stored."""
+        """Let another master begin with the stored messages."""
         for subscription in list(self.open):
             self.end(subscription)
         lost = [name for name, (_, message) in self.visible.items() if not message.persistent]

@@ -58,7 +58,7 @@ def test_a_seed_of_a_set_is_always_the_same_run() -> None:
 # proves: a-promise-outlives-a-name
 @pytest.mark.timeout(0 if IS_PROOF else 1800)
 def test_a_set_whose_members_all_get_other_names_elects() -> None:
-    """Within 2 T of the moment from which on they can talk, by ``set_checks``."""
+    """``set_checks`` requires a master within 2 T of the moment at which the members can communicate."""
     no_promise_is_broken(rounds(4, 1_000), "--replicated", "--faults", "renamed")
 
 

@@ -254,7 +254,7 @@ def test_head_ends_a_command_quietly() -> None:
 
 
 def test_control_c_is_1_and_one_line(tmp_path: Path) -> None:
-    """While it waits for the other host."""
+    """The signal comes while the command waits for the other host."""
     with subprocess.Popen(
         [*COMMAND, "doctor", "storage", str(tmp_path), "--listen", f"127.0.0.1:{free_port()}"],
         stdout=subprocess.PIPE,

@@ -135,7 +135,7 @@ async def produce(url: str, name: str, books: Books, stop: asyncio.Event, pause_
 
 
 async def produce_in_transactions(url: str, name: str, books: Books, stop: asyncio.Event) -> None:
-    """A few messages at a time, all or none."""
+    """Send a few messages in each transaction: all of them take effect, or none."""
     async with Client(url) as client:
         number = 0
         while not stop.is_set():

@@ -49,7 +49,7 @@ class Serving:
         return self._pool.submit(self.writer.serve, self.queue, bytes_max, batches_max, seconds)
 
     def reserve(self, *payloads: bytes) -> int:
-        """Once the other thread serves."""
+        """Reserve a place as soon as the other thread serves."""
         deadline = time.monotonic() + LONG
         while not (at := self.queue.reserve(payloads)):
             assert time.monotonic() < deadline

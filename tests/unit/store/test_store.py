@@ -86,7 +86,7 @@ def test_other_sync_strategies_report_before_the_sync_and_survive_a_kill(directo
 
 
 def test_a_message_has_the_place_that_a_replay_gives_it(directory: str) -> None:
-    """Behind one that a durable subscription does not want: a copy of it is found by its place."""
+    """A message before it is not wanted by a durable subscription. A copy of the message is found by its place."""
     term = Term(directory)
     owners = [term.store.subscription("c", name, T) for name in ("wants", "passes")]
     for owner, name in zip(owners, ("wants", "passes"), strict=True):

@@ -31,7 +31,7 @@ def test_the_cpu_time_of_an_ended_thread_can_be_read() -> None:
 
 
 def test_a_short_wait_for_an_inbox_ends() -> None:
-    """That wait of ``SimpleQueue`` hangs after some thousand rounds: its time is over before it checks again."""
+    """Such a wait of ``SimpleQueue`` hangs after some thousand rounds, because its time ends before it checks again."""
     inbox = OS_THREADS.inbox()
     for number in range(20_000):
         inbox.put(number)

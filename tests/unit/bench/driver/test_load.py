@@ -123,7 +123,7 @@ def test_at_a_rate_messages_are_sent_when_they_are_due_and_latencies_count_from_
 
 
 def test_who_stands_still_is_measured_with_all_that_was_due_meanwhile(broker: Server) -> None:
-    """As a client sees it that sends when it has something to send: coordinated omission is none."""
+    """A client that sends at fixed times sees these waits, too: there is no coordinated omission."""
     stopped = threading.Timer(0.2, lambda: os.kill(broker.pid, signal.SIGSTOP))
     goes_on = threading.Timer(0.5, lambda: os.kill(broker.pid, signal.SIGCONT))
     for timer in (stopped, goes_on):

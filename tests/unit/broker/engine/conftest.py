@@ -375,7 +375,7 @@ class Harness:
         )
 
     def begin_term(self) -> None:
-        """Another engine on the same store."""
+        """Make another engine on the same store."""
         loop = self.loop()
         self.destinations = at_once(destinations_of(self.store, self.settings, self.policies, loop.start))
         self.engine = Engine(

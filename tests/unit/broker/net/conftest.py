@@ -64,7 +64,7 @@ class Client:
             return (await self.reader.readuntil(b"\0"))[:-1].lstrip(b"\n")
 
     async def rest(self) -> bytes:
-        """Everything up to the end of the connection."""
+        """Return all bytes up to the end of the connection."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await self.reader.read()
 

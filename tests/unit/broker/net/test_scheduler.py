@@ -119,7 +119,7 @@ class Harness:
     def drained(self) -> None: ...
 
     def turn(self) -> None:
-        """Everything is written, and what follows from it, until nothing is left to do."""
+        """Store all operations, and make the calls that follow, until no work is left."""
         while self.unwritten or self.soon:
             unwritten = list(self.unwritten)
             self.unwritten.clear()
@@ -343,7 +343,7 @@ _steps = st.one_of(
 @settings(deadline=None)
 @given(steps=st.lists(_steps, max_size=40))
 def test_each_occurrence_is_sent_once_and_not_early(steps: list[tuple[Any, ...]]) -> None:
-    """Given brokers that die with some of what they handed over written, each occurrence is sent once, not early."""
+    """Brokers end when only some of their operations are stored. Each occurrence is sent once, and not early."""
     harness = Harness()
     wanted: dict[str, tuple[int, int]] = {}
     for name, *numbers in steps:

@@ -92,7 +92,7 @@ class Bench:
                 await asyncio.sleep(0.001)
 
     async def turns(self) -> None:
-        """More turns of the loop than anything here takes."""
+        """Wait for more turns of the loop than any action here needs."""
         for _ in range(10):
             await asyncio.sleep(0)
 

@@ -232,7 +232,7 @@ def test_of_several_stores_each_line_says_whose_it_is(spark: SparkSession, tmp_p
 
 
 def _churn(term: Term) -> None:
-    """More than a file of messages that come and go."""
+    """Add and remove messages of more bytes than a file."""
     owner = term.store.queue(BUSY)
     term.take(term.add_durably(40, BUSY, body=b"x" * 2000), owner)
 

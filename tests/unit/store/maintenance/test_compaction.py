@@ -410,7 +410,7 @@ def test_an_old_index_withholds_what_another_transaction_removes_now(directory: 
 
 
 def subscribed(term: Term, name: str, selector: str | None = None) -> int:
-    """Once more: it is the same one, on other terms."""
+    """Subscribe. A second call changes the terms of the same subscription."""
     owner = term.store.subscription("c", name, T)
     term.do(AddSubscription(owner, encode_subscription(T, "c", name, selector)))
     return owner

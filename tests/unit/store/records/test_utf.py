@@ -91,7 +91,7 @@ def test_every_character_comes_back(text: str) -> None:
 
 
 def test_no_piece_of_a_long_text_is_long() -> None:
-    """Between two of them other threads have their turn."""
+    """Other threads have their turn between two pieces."""
     for content in (utf.encode_modified(FACE) * 20_000, b"\x80" * 100_000, b"\xed\xb2\x80" * 40_000):
         pieces = list(utf.pieces(content, 0, len(content)))
         assert b"".join(pieces) == content

@@ -213,7 +213,7 @@ def test_an_index_of_another_epoch_is_set_aside_though_its_last_batch_reads_the_
 
 
 def test_an_index_whose_last_batch_reads_differently_is_set_aside(tmp_path: Path) -> None:
-    """Another journal, to the byte as long: only what the batch says tells them apart."""
+    """Another journal has the same length to the byte. Only the content of the batch differs."""
     for name, body in (("one", b"one"), ("two", b"two")):
         (tmp_path / name).mkdir()
         with Term(str(tmp_path / name), "a", replace(SMALL, clock_mark_interval=math.inf)) as term:

@@ -336,7 +336,7 @@ MAPS = {str(each): [1.5, "x"] for each in range(300)}
     ],
 )
 def test_work_that_grows_with_a_value_is_counted(selector: str, a: Any, b: Any) -> None:
-    """Nothing that a client sends makes an evaluation long: it is given up."""
+    """No value that a client sends makes an evaluation long: the evaluation is given up."""
     assert not says(f"NOT ({selector})", {"a": a, "b": b})
 
 

@@ -292,7 +292,7 @@ def test_a_session_may_go_on_for_one_connection_more(lasting, writer, hooks):
 
 
 def test_a_session_of_many_records_is_found_whole(lasting, writer, harness):
-    """More than are given to a consumer at once."""
+    """The session has more records than the engine delivers to a consumer at once."""
     wire = lasting(version=Version.V3_1_1)
     for start in range(1, 1500, 500):
         wire.say(*(Publish("t", b"x", 2, False, False, start + number, NONE) for number in range(500)))
