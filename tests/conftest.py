@@ -43,7 +43,7 @@ TOGETHER = (
 WORKERS_MAX = 8
 
 
-# How many tests do not run, by reason.
+# Number of tests that do not run, by reason.
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 # In a run for which a person waits, properties have fewer examples, except those that set their number.
 # Their examples are drawn where seeds are.

@@ -127,7 +127,7 @@ def with_text(window: Page, text: str | re.Pattern[str]) -> None:
     window.locator("#said").get_by_text(text).first.wait_for()
 
 
-# ---- who gets in
+# ---- logins
 
 
 def test_a_user_logs_in_and_out(shown: Shown) -> None:

@@ -212,7 +212,7 @@ def is_full(member: MemberProcess) -> bool:
     return "No space left on device" in member.log.read_text()
 
 
-# ---- who finds whom
+# ---- how nodes find each other
 
 
 def test_an_expired_session_changes_nothing(make: MakeSet) -> None:
@@ -234,7 +234,7 @@ def test_an_expired_session_changes_nothing(make: MakeSet) -> None:
     assert taken(whole) == ["without", "with"] * 3
 
 
-# ---- who writes beside it
+# ---- other writers
 
 
 def test_nobody_writes_into_a_members_directory_beside_the_set(make: MakeSet) -> None:

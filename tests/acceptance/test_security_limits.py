@@ -194,7 +194,7 @@ def test_who_falls_silent_within_a_frame_is_hung_up_on(broker: Bounded) -> None:
     assert client.is_closed()
 
 
-# ---- what should burst
+# ---- data that expands too much
 
 
 @pytest.mark.promise("bombs-stay-small")

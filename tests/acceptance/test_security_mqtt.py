@@ -114,7 +114,7 @@ def broker(
         yield broker
 
 
-# ---- who gets in
+# ---- logins
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -241,7 +241,7 @@ def test_what_is_forged_below_sys_goes_nowhere(broker: Secured) -> None:
         assert all(each is not None and each.payload != b"forged" for each in heard)
 
 
-# ---- what is another's
+# ---- objects of another user
 
 
 @pytest.mark.promise("ids-have-owners")

@@ -94,7 +94,7 @@ def connect_frame(login: str | None, passcode: str | None = None) -> bytes:
     return f"CONNECT\naccept-version:1.2\nhost:x\n{named}\n\0".encode()
 
 
-# ---- who gets in
+# ---- logins
 
 
 @pytest.mark.promise("logins")
@@ -239,7 +239,7 @@ def test_a_pattern_or_a_list_is_nothing_that_can_be_created(broker: Secured, nam
         broker.login("alice").create(queue(name))
 
 
-# ---- what is another's
+# ---- objects of another user
 
 
 def temporary(owner: OpenWire, number: object = 1) -> Destination:
@@ -363,7 +363,7 @@ def test_after_a_restart_ending_a_prepared_branch_still_needs_rights(
     alice.close()
 
 
-# ---- what is the broker's
+# ---- objects of the broker
 
 
 @pytest.mark.promise("advisories")

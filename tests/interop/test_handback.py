@@ -417,7 +417,7 @@ def silence(directory: Path, kind: type) -> int:
     return count
 
 
-# ---- what only ActiveMQ writes
+# ---- records that only ActiveMQ writes
 
 
 def in_openwire_6(frame: bytes) -> bytes:

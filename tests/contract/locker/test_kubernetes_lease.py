@@ -135,7 +135,7 @@ class TestContract(Leased, OutOfReach, Refusing, InterleavedLease):
         return KubernetesLeaseLocker(request)
 
 
-# What stands in the Lease
+# Content of the Lease
 
 
 def test_the_lease_says_what_every_tool_of_kubernetes_reads(api: KubernetesApi, build: Build) -> None:

@@ -158,7 +158,7 @@ class TestContract(Leased, OutOfReach, Refusing, InterleavedLease):
         return ZooKeeperLocker(request)
 
 
-# What is proved
+# The proof of ownership
 
 
 # proves: node-renewed-before, node-written-before
@@ -180,7 +180,7 @@ def test_a_proof_counts_from_before_the_servers_were_asked(
         proxy.close()
 
 
-# Who waits
+# Waiting brokers
 
 
 def test_those_that_wait_are_known_in_their_order(build: Build) -> None:
@@ -377,7 +377,7 @@ def test_a_proof_ends_before_the_session_when_its_server_is_cut_off(
         way.close()
 
 
-# What can happen to a node
+# Changes of a node
 
 
 # proves: node-is-still-ours
@@ -572,7 +572,7 @@ def test_the_default_settings_leave_room_for_renewals_that_fail() -> None:
     assert proved_ms - 3 * period_ms > lease_ms * RENEWAL
 
 
-# How long a proof holds
+# The validity of a proof
 
 
 # proves: half-a-tick-before, node-margin

@@ -79,7 +79,7 @@ def _misread_the_cause(truth: Truth) -> str:
     return f"'{truth.letters[0].key}'"
 
 
-# Which job must see it.
+# The job that must report the fault.
 WRONG: Final[tuple[tuple[Callable[[Truth], str], str], ...]] = (
     *((_forget_an_acknowledgement, job) for job in ("latency", "at", "pins", "replay")),
     (_be_late, "latency"),

@@ -95,7 +95,7 @@ def test_promtool_accepts_each_name(
         assert (found.returncode, found.stdout + found.stderr) == (0, "")
 
 
-# ---- who is master: phase, lock, proof, demotions
+# ---- mastership: phase, lock, proof, demotions
 
 
 BARE: dict[str, Any] = {"role": "standby", "epoch": 3, "name": "a", "store": "/data"}

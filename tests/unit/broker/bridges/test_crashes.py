@@ -17,7 +17,7 @@ pytestmark = pytest.mark.promise("bridges")
 
 OUT = Topic("up/#", 2, "", "", is_in=False, is_out=True)
 IN = Topic("down/#", 2, "", "", is_in=True, is_out=False)
-# Of a life without crashes; a little more, so that the last crash is behind its end.
+# Number of operations in a life without crashes, and a few more, so that the last crash is after its end.
 OPERATIONS_MAX = 40
 AGAIN_MAX = 12
 

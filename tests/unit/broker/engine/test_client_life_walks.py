@@ -198,7 +198,7 @@ class World(Harness):
         return peer
 
 
-# ---- what goes on for a client: each begins with a client that has not logged in
+# ---- work in progress for a client: each function begins with a client that has not logged in
 
 
 def _in(world: World) -> Peer:
@@ -338,7 +338,7 @@ RUNNING: dict[str, Story] = {
     "end of a session": end_of_a_session,
 }
 
-# ---- what ends a client
+# ---- events that end a client
 
 
 def disconnect_and_come_again(world: World) -> None:

@@ -55,7 +55,7 @@ def test_a_refused_deletion_has_closed_the_subscription_it_named(harness: Any) -
     Wire(harness, 3).connect()
 
 
-# ---- what else is told: the session of ``broken`` fails on it, and all others hear what they would hear without that
+# ---- calls of the session of ``broken``, which fail; all other clients get the same as without the failure
 
 
 def is_served(harness: Harness, *clients: Any) -> bool:

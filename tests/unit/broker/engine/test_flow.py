@@ -187,7 +187,7 @@ def test_beyond_the_bound_of_all_that_waits_a_send_fails(full, monkeypatch):
     assert (len(producer.errors), full.counts["sends_waiting"]) == (2, 2)
 
 
-# ---- who is not read any more
+# ---- producers that are not read any more
 
 
 @pytest.mark.parametrize("size", [1, 1 << 18])

@@ -89,7 +89,7 @@ def test_beyond_a_bound_refused_messages_come_again_at_once(again, monkeypatch):
     assert again.consumer().store(*"ab").nack("a").nack("b").bodies == ["a", "b", "b"]
 
 
-# ---- how many
+# ---- limits of the number of destinations
 
 
 def test_a_pattern_comes_to_so_many_destinations(make_harness):
@@ -183,7 +183,7 @@ def test_empty_ones_from_before_go_too(tidy):
     assert (names(tidy), tidy.store.owners()) == ([], [])
 
 
-# ---- what expired
+# ---- expired messages
 
 
 @pytest.mark.parametrize(("period", "seconds"), [(1_000, 2), (30_000, 30)])

@@ -28,7 +28,7 @@ _FILTERS = (
     .map(lambda made: "/".join([*made[0], *(["#"] if made[1] else [])]))
     .filter(bool)
 )
-# What is done with a topic: retain bytes until a time (0: for ever), or, None, end it.
+# Actions on a topic: retain bytes until a time (0: for ever), or, None, remove the message.
 _STEPS = st.lists(st.tuples(_TOPICS, st.one_of(st.none(), st.tuples(st.binary(min_size=1), st.integers(0, 9)))))
 
 

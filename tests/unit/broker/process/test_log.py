@@ -233,7 +233,7 @@ def test_a_line_of_any_bytes_is_written(make: Callable[..., Log], tmp_path: Path
     assert b"\\udcff" in (tmp_path / "log").read_bytes()
 
 
-# ---- what a line is
+# ---- the content of a line
 
 
 ATTACK = 'bob\n2026-01-01 INFO all is well\r\x1b[2J\x85\u2028\u202e\x7f" event=started'

@@ -96,7 +96,7 @@ def content(files: JournalFiles, file: int, end: int) -> bytes:
     return Path(files.path(file)).read_bytes()[:end]
 
 
-# ---- what stands there
+# ---- the content at the start
 
 
 def test_received_bytes_are_there_after_a_restart(tmp_path: Path, own: Path) -> None:
@@ -267,7 +267,7 @@ def test_the_own_tail_ends_at_the_position(tmp_path: Path, source: SourceJournal
     assert copy.synced == end
 
 
-# ---- where it stands after that
+# ---- the position afterwards
 
 
 def test_a_node_that_differs_before_its_final_place_is_forked(tmp_path: Path, source: SourceJournal) -> None:
@@ -285,7 +285,7 @@ def test_a_node_that_differs_before_its_final_place_is_forked(tmp_path: Path, so
     assert not copy.is_forked(common, final)
 
 
-# ---- what comes
+# ---- received bytes
 
 
 @pytest.mark.parametrize(("file", "offset"), [(1, 600), (2, 1), (5, 100)])
@@ -441,7 +441,7 @@ def test_bytes_written_into_a_renamed_file_are_not_claimed(source: SourceJournal
     assert copy.synced == had
 
 
-# ---- what is left when the power goes, or a call fails
+# ---- the content after a power loss, or after a failed call
 
 
 class ForgettingDisk(FailingDisk):

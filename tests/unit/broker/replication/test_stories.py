@@ -385,7 +385,7 @@ def test_a_follower_whose_disk_fails_once_follows_again(make: NewSet) -> None:
     whole.until_same()
 
 
-# ---- who may lead
+# ---- nodes that may lead
 
 
 def nobody_is_elected(whole: SmallSet, *nodes: SmallNode) -> bool:

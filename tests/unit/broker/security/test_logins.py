@@ -255,7 +255,7 @@ def test_an_ipv6_network_counts_as_one_address() -> None:
     assert login_throttle.network("?") == "?"
 
 
-# ---- who waits for whom
+# ---- logins that wait for others
 
 
 class Held:
@@ -502,7 +502,7 @@ def test_a_new_password_costs_what_it_should() -> None:
     assert (passwords.make("x").ln, passwords.UNKNOWN_USER.ln) == (14, 14)
 
 
-# ---- what changes
+# ---- changes of the file
 
 
 def refresh(access: Logins) -> None:

@@ -372,7 +372,7 @@ def test_a_due_message_waits_until_its_user_is_known(kind: ErrorKind, seconds: i
     assert (world.count(SECRET), world.counts["scheduled"]) == (1, 0)
 
 
-# ---- what begins counts
+# ---- destinations that begin count for their user
 
 
 LIMIT: Final = 12

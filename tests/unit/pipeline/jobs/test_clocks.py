@@ -9,7 +9,7 @@ from typing import Any
 from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs.clocks import clocked
 
-# What Spark computes has mark.service.
+# Tests that compute with Spark have mark.service.
 
 START = 1_700_000_000
 

@@ -13,7 +13,7 @@ from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs import composition, dead_letters, duplicates, effects
 from tandemmq.pipeline.table import Table
 
-# What Spark computes has mark.service.
+# Tests that compute with Spark have mark.service.
 
 NINE = datetime(2026, 11, 3, 9, tzinfo=UTC)
 TEN = datetime(2026, 11, 3, 10, tzinfo=UTC)

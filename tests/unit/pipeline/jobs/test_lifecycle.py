@@ -12,7 +12,7 @@ from tandemmq.pipeline.columns import ACKS, COLUMNS, MARKS, RECORDS, ddl
 from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs.lifecycle import believed, lifecycle
 
-# What Spark computes has mark.service.
+# Tests that compute with Spark have mark.service.
 
 START = datetime(2026, 11, 3, 9, tzinfo=UTC)
 QUEUE = {"destination_type": "queue", "destination": "orders"}

@@ -16,7 +16,7 @@ from tandemmq.store.records.errors import RecordDamaged
 
 PIECE = 4096
 FACE = "\U0001f600"
-# What may stand at the end of a piece: characters of all lengths, halves of pairs, bytes that belong to no character.
+# Possible ends of a piece: characters of all lengths, halves of pairs, bytes that belong to no character.
 BITS = st.sampled_from(
     [
         *(character.encode() for character in ("a", "\0", "\u00e4", "\u20ac", "\uac00", "\ud7ff", FACE)),

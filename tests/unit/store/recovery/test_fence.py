@@ -29,7 +29,7 @@ SMALL_FILES = StoreSettings(
     journal_max_file_length=64 * KIB, checkpoint_records=30, cleanup_interval=0.0, fence_check_interval=3600.0
 )
 
-# What lives in a file keeps it there.
+# A file with a live message is kept: no message is moved out of it.
 UNMOVED = replace(SMALL_FILES, enable_compaction=False)
 # The store makes no checkpoint, and does not check its fence at intervals.
 ASLEEP = replace(UNMOVED, checkpoint_records=10_000, checkpoint_interval=3600.0)

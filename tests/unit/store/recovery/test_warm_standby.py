@@ -32,7 +32,7 @@ class ManualThreads(OsThreads):
         return self.now
 
 
-# ---- how far
+# ---- lag of a standby
 
 
 def test_a_standby_that_reads_no_more_has_not_caught_up(directory: str) -> None:
@@ -84,7 +84,7 @@ def test_a_stopped_standby_reports_the_rest(directory: str) -> None:
     master.close()
 
 
-# ---- what a promotion finds done
+# ---- work that a promotion need not do
 
 
 def test_a_promotion_passes_a_checkpoint_in_progress_to_the_new_master(
@@ -172,7 +172,7 @@ def test_stale_indexes_are_removed_after_the_promotion(directory: str, caplog: p
     successor.close()
 
 
-# ---- what it will take
+# ---- prediction of the duration
 
 
 def test_the_prediction_is_of_the_size_of_what_comes_true(directory: str) -> None:

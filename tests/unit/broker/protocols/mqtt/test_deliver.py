@@ -252,7 +252,7 @@ def test_answers_that_belong_to_nothing_are_no_matter(lasting, writer):
     assert types(wire.answer(PUBREC, message.packet_id)) == ["PUBREL"]
 
 
-# ---- what is kept of several at once
+# ---- records of several deliveries at once
 
 
 @pytest.mark.parametrize("topic_filter", ["t", "$share/group/t"])
@@ -406,7 +406,7 @@ def test_the_remaining_expiry_time_is_sent(lasting, writer, harness):
     assert [each.properties.message_expiry for each in lasting().rest] == [70]
 
 
-# ---- how long packets are
+# ---- the length of packets
 
 
 @LASTING
@@ -534,7 +534,7 @@ def test_a_wildcard_at_the_beginning_means_no_topics_of_the_broker(come, harness
     assert payloads(wire.publish("$SYS/x", "2")) == ["2"]
 
 
-# ---- what comes to nothing
+# ---- deliveries without an effect
 
 
 @pytest.mark.parametrize("expires", [True, False])

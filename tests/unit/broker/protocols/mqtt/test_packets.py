@@ -444,7 +444,7 @@ def test_a_password_is_not_shown() -> None:
     assert repr(proof) == "Properties(authentication_method='m')"
 
 
-# ---- what a server sends
+# ---- packets of a server
 
 
 CODES = [0, 1, 2, 0x87]

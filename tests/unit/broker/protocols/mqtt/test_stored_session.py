@@ -21,7 +21,7 @@ from tests.unit.broker.protocols.mqtt.test_subscribe import retained
 FILTERS = pytest.mark.parametrize("topic_filter", [TOPIC, f"$share/g/{TOPIC}", f"{TOPIC}/#"])
 RETAINED = [("r1", 2), ("r2", 1), ("r3", 2), ("r4", 0)]  # at topics below
 MESSAGES = [("a", 2), ("b", 1), ("c", 2), ("d", 2)]
-# Of a life without crashes; a little more, so that the last crash is behind its end.
+# Number of operations in a life without crashes, and a few more, so that the last crash is after its end.
 OPERATIONS_MAX = 60
 AGAIN_MAX = 14
 

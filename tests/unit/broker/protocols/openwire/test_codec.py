@@ -378,7 +378,7 @@ def test_the_hot_writers_give_the_bytes_of_the_interpreter(
         assert STORED.encode(command) == slow.encode(command)
 
 
-# ---- how much a frame may ask for
+# ---- limits of a frame's memory
 
 
 def test_a_frame_of_more_fields_than_allowed_is_refused_before_they_are_read() -> None:

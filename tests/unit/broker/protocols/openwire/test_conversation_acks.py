@@ -311,7 +311,7 @@ def test_an_acknowledgement_of_another_connections_delivery_in_a_transaction_is_
         assert dooms == [None if type is AckType.EXPIRED else LOCAL.key]
 
 
-# ---- what a consumer remembers
+# ---- deliveries that a consumer remembers
 
 
 @given(st.lists(st.tuples(st.sampled_from("dfr"), st.integers(1, 12), st.integers(0, 3)), max_size=60))

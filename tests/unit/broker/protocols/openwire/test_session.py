@@ -680,7 +680,7 @@ def test_a_long_frame_in_pieces_that_is_no_message_ends_the_connection() -> None
     one(ProtocolFailure, peer.session.receive(frame[100_000:]))
 
 
-# ---- what would take long
+# ---- commands that take long
 
 
 def test_a_command_of_very_many_objects_ends_its_connection_and_names_the_limit() -> None:
