@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
 LIFE_SECONDS = 0.05
-# Maximum time that a handover waits for receipts on their way.
+# Maximum time that a handover waits for receipts that are due.
 PENDING_SECONDS_MAX = 1.0
 
 # Messages and their objects make no cycles: reference counts free them, and the collector must only be rare enough not

@@ -79,7 +79,7 @@ class Parts:
         self.settings = settings
         self.log = log
         self.name = settings.broker.name
-        # In a set the broker's name is that of all; a node is addressed by its own.
+        # In a set all nodes have the broker's name; a node is addressed by the name of the node.
         self.node = self.name if settings.replication is None else settings.replication.node_name
         self.directory = os.path.abspath(settings.store.directory)
         self._is_directory_made = False
@@ -202,12 +202,12 @@ class Parts:
         )
 
     def _part_in_set(self) -> Mapping[str, Any] | None:
-        """Return the status of the replica. None: there is none, or it has not started."""
+        """Return the status of the replica. None: this broker has no replica, or it has not started."""
         return self.replica.status() if self.replica is not None and self.replica.is_started else None
 
     def advertise_members(self) -> None:
-        """Inform clients of the members of the set when they changed. On the loop; no effect without a set, or before
-        this node has started in it."""
+        """Inform clients of the members of the set when they changed. Runs on the loop; no effect without a set, or
+        before this node has started in it."""
         if self.replica is None or not self.replica.is_started:
             return
         members = {
@@ -401,7 +401,7 @@ def _admin_url(settings: Settings) -> str | None:
 
 
 def filters_of(settings: Settings) -> Filters:
-    """Return the destinations with stores of their own."""
+    """Return the destinations with separate stores."""
     options = settings.store
     return Filters(
         FilteredStore(each.queue, each.topic, each.per_destination, store_settings(options.of(each), settings))

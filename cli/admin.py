@@ -46,7 +46,7 @@ class NotABroker(Failed):
 
 def ask(admin: str, page: str = "status") -> dict[str, Any]:
     """Return the JSON of one page of the admin server at ``admin``. Raises NoBroker or NotABroker. If the broker
-    requires a login and there is none, ``status`` is short: without names."""
+    requires a login and the user has given no login, ``status`` is short: without names."""
     place, authorization = authority(admin)
     request = urllib.request.Request(f"{place}/{page}", headers={"Accept": "application/json"})
     try:

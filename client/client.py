@@ -226,7 +226,7 @@ class Client:
         return subscription
 
     async def acknowledge(self, message: Received, *, is_confirmed: bool = False) -> bool:
-        """Acknowledge a message. Return False when its connection is gone, and the message will come again.
+        """Acknowledge a message. Return False if its connection is lost, and the message will be redelivered.
 
         ``is_confirmed``: wait for the broker's receipt. With a receipt the message is not delivered again; False is
         returned without one: it may be delivered again. Without ``is_confirmed``, ``close`` confirms all.

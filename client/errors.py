@@ -2,7 +2,7 @@
 
 
 class ClientError(Exception):
-    """Base of the errors of this package that are no mistake of the caller."""
+    """Base of the errors of this package that are not mistakes of the caller."""
 
 
 class NoBroker(ClientError):
@@ -18,13 +18,13 @@ class TlsError(ClientError):
 
 
 class TransactionLost(ClientError):
-    """The connection was lost and the transaction with it: nothing of it was done. Begin again."""
+    """The connection was lost, and the transaction had no effect. Begin it again."""
 
 
 class InDoubt(ClientError):
-    """COMMIT was sent and its receipt was lost: all of the transaction was done, or nothing.
+    """COMMIT was sent, and its receipt was lost: the transaction took effect completely or not at all.
 
-    Only the caller can check.
+    Only the caller can check this.
     """
 
 

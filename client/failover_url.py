@@ -162,7 +162,7 @@ class Reader(NamedTuple):
 
 
 class Option(NamedTuple):
-    """An option of the URL: ``meaning`` says what it does, or why it has no effect, or why it is refused."""
+    """Option of the URL. ``meaning``: its effect, or the reason why it has no effect or is refused."""
 
     fate: Fate
     meaning: str

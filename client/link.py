@@ -25,7 +25,7 @@ from tandemmq.client.search import Search
 
 # A broker that ends this many connections in a row with an ERROR, without confirming anything, refuses for good.
 REFUSED_CONNECTIONS_MAX = 3
-# After a connection on which something was confirmed, or that lasted this long, the next search starts afresh.
+# After a connection with a confirmation, or of at least this duration, the next search begins from its start.
 USEFUL_SECONDS = 1.0
 # An ERROR that belongs to no receipt: if the connection is still open after this time, the ERROR did not end it.
 ERROR_SETTLES_SECONDS = 0.2

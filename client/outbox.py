@@ -1,7 +1,7 @@
 """Messages without a receipt: each is kept until its receipt arrives, and can be sent again as the same message. Pure.
 
-Each has a number of this client's own, and a unique name of the client (docs/duplicates.md): by both, TandemMQ
-recognizes messages that it has stored.
+Each message has a unique name of the client and a number that the client assigns (docs/duplicates.md). With both,
+TandemMQ recognizes messages that it has stored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tandemmq.client.errors import BrokerError
 from tandemmq.client.frames import send_frame, send_head
 
 HEADS_MAX = 64
-# Refusals that were not raised yet; the caller gets the first ones.
+# Maximum number of refusals that wait to be raised. Later ones are only counted.
 REFUSALS_MAX = 16
 
 
@@ -33,10 +33,10 @@ class Outgoing:
 
 
 class Numbering:
-    """The producer's name and the next number, and the frames of messages with such numbers."""
+    """Name of the producer, and number of its last message. Makes the frames of numbered messages."""
 
     def __init__(self, producer: str) -> None:
-        # Unique: a producer's name with an old number is a message that was sent before.
+        # Unique: a message with the name and number of an earlier message counts as a repetition.
         self._producer = producer.encode()
         self.last = 0
         self._heads: dict[tuple[object, ...], bytes] = {}
@@ -58,7 +58,8 @@ class Numbering:
         return Outgoing(head, data, self.last, has_own_id, is_bytes)
 
     def frame(self, message: Outgoing, receipt: bytes, *, is_tandemmq: bool, transaction: bytes = b"") -> bytes:
-        """Return the SEND. Only TandemMQ gets the number: others would keep it as a property, bridges pass it on."""
+        """Return the SEND frame. Only TandemMQ gets the number: another broker would keep the number as a property, and
+        a bridge would pass it on."""
         variable = b"receipt:%b\n%b" % (receipt, transaction)
         if is_tandemmq and not message.has_own_id:
             variable = b"%b%b:%b\\c%d\n" % (variable, _SEND_ID, self._producer, message.number)
@@ -66,7 +67,7 @@ class Numbering:
 
 
 class Outbox:
-    """Messages without a receipt, in the order of sending; and the numbers of confirmed and refused ones."""
+    """Messages without a receipt, in the order of sending; and how many were confirmed and refused."""
 
     def __init__(self, numbering: Numbering) -> None:
         self.confirmed_total = 0
@@ -100,7 +101,8 @@ class Outbox:
         return True
 
     def refused(self, receipt: str, error: BrokerError) -> bool:
-        """Forget a refused message: it would be refused again. Return False if the receipt is not that of a message."""
+        """Forget a refused message, because it would be refused again. Return False if the receipt is
+        not that of a message."""
         message = self._waiting.pop(receipt, None)
         if message is None:
             return False

@@ -1,9 +1,10 @@
 """A transaction: its messages and acknowledgements take effect all together or not at all.
 
-Its messages are kept until its COMMIT is confirmed, and sent again on the next connection when one is lost: until then
-none of them has taken effect. A COMMIT whose receipt was lost may have taken effect. It is repeated only if that can do
-no harm: TandemMQ at both ends, which skips messages that it stored before, no acknowledgements, and not more messages
-than its audit surely remembers. Otherwise the caller gets InDoubt.
+The client keeps the messages of a transaction until its COMMIT is confirmed. If the connection is lost, the client
+sends them again on the next connection: without COMMIT, none of them has taken effect. A COMMIT whose receipt was lost
+may have taken effect. The client repeats it only if the repetition can do no harm: both brokers are TandemMQ, which
+skips messages that it stored before; the transaction has no acknowledgements; and it has no more messages than the
+producer audit certainly remembers. Otherwise the caller gets InDoubt.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Transaction:
     async def send(self, destination: str, body: bytes | str, headers: Mapping[str, str] | None = None) -> None:
         """Send one persistent message in the transaction.
 
-        Raises TransactionLost, or BrokerError if an earlier one was refused.
+        Raises TransactionLost, or BrokerError if an earlier message was refused.
         """
         self._check()
         await self._link.wait(self._has_room)
@@ -61,7 +62,7 @@ class Transaction:
         self._write(connection, message)
 
     async def acknowledge(self, message: Received) -> bool:
-        """Acknowledge a message in the transaction. Return False when its connection is gone: it comes again."""
+        """Acknowledge a message in the transaction. Return False if its connection is lost: it is redelivered."""
         self._check()
         connection = self._link.connection
         if connection is None or connection.number != message.connection or not self._begin_on(connection):
@@ -72,9 +73,9 @@ class Transaction:
         return True
 
     async def commit(self) -> None:
-        """Commit the transaction. Returns when all of it has taken effect.
+        """Commit the transaction. Returns when the whole transaction has taken effect.
 
-        BrokerError or TransactionLost: nothing of it has; InDoubt: unknown.
+        Raises BrokerError or TransactionLost if the transaction had no effect, and InDoubt if the outcome is unknown.
         """
         self._check()
         try:
@@ -92,7 +93,8 @@ class Transaction:
             self._end()
 
     async def abort(self) -> None:
-        """Undo all of it. Returns when the broker has confirmed that, or the connection is lost, which undoes it."""
+        """Undo the transaction. Returns when the broker has confirmed this, or when the connection is lost: the loss of
+        the connection also undoes the transaction."""
         if self._is_over:
             return
         connection = self._begun_on
@@ -111,7 +113,7 @@ class Transaction:
         try:
             await self.abort()
         except ClientError:
-            pass  # the block's error is the one to raise; without a COMMIT nothing is done
+            pass  # the error of the block is raised; without a COMMIT, the transaction has no effect
 
     # ---- for the client
 
@@ -131,7 +133,8 @@ class Transaction:
     # ---- inside
 
     async def _commit_once(self) -> bool:
-        """Send COMMIT on the present connection. Return True when it is done, False to repeat it on the next one."""
+        """Send COMMIT on the present connection. Return True if it was confirmed. False: repeat it on the next
+        connection."""
         link = self._link
         if self._may_be_done and not self._is_repeatable():
             raise self._doubt()
@@ -143,7 +146,7 @@ class Transaction:
             raise self._refusal
         if link.connection is not connection:
             return False
-        # Checked again here: other tasks may have sent messages meanwhile, and this may be another broker.
+        # Check again: during the waits, other tasks may have sent messages, and the broker may be another one now.
         if self._may_be_done and not (link.is_tandemmq and self._is_repeatable()):
             raise self._doubt()
         return await self._commit_on(connection)
@@ -175,7 +178,7 @@ class Transaction:
         )
 
     def _begin_on(self, connection: Connection) -> bool:
-        """Send BEGIN unless it was sent. Return False when acknowledgements were lost with a former connection."""
+        """Send BEGIN unless it was sent. Return False if acknowledgements were lost with a former connection."""
         if self._begun_on is not connection:
             if self._has_acknowledgements:
                 self._is_lost = True

@@ -1,7 +1,7 @@
 """Conversion of the attributes and elements of ActiveMQ's broker, its connectors, usage, plugins and virtual
 destinations that are in no other table of ActiveMQ's settings.
 
-An accepted or mapped attribute becomes the named setting; an element that is not refused has rules of its own in
+An accepted or mapped attribute becomes the named setting; an element that is not refused has separate rules in
 `config.from_xml`.
 """
 

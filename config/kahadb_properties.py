@@ -116,7 +116,7 @@ _LOCKER: Final = {
 }
 
 _TRANSACTIONS: Final = "In ActiveMQ only for the journal of transactions. "
-# Of the database lockers, and of the shared-file locker.
+# Attributes of the database lockers, and of the shared-file locker.
 _LOCKER_KINDS: Final = {
     ("directory", "that of the store"): accepted("Directory of the file of `shared-file`."),
     ("dataSource", "–"): accepted("An SQLAlchemy URL. Required for both kinds of database lock."),

@@ -1,4 +1,4 @@
-"""The table [replication]: a set of brokers, each with a store of its own. Without the table there is no set.
+"""The table [replication]: a set of brokers, each with a separate store. Without the table there is no set.
 
 Names are those of ActiveMQ's Replicated LevelDB Store, in snake_case. `config.replication_conflicts` has the settings
 that exclude a set, `config.leveldb_properties` the treatment of the LevelDB store's own properties.

@@ -204,7 +204,7 @@ class JournalFiles:
         self.sync_directory()  # prove: removal-durable
 
     def sync(self, file: int) -> None:
-        """Make the whole file durable, also what a process wrote that died before its sync."""
+        """Make the whole file durable, also bytes of a process that died before its sync."""
         fd = open_regular(self.disk, self.path(file), os.O_RDWR)
         try:
             self.disk.fsync(fd)  # prove: whole-file-sync

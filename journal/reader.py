@@ -27,7 +27,7 @@ from tandemmq.journal.format import (
 DESCRIPTORS_MAX = 64
 # First read of a record of unknown size. Most records are shorter; a second read gets the rest of a longer one.
 FIRST_READ_BYTES = 4096
-# Records are read together if the gap between them is not larger than this, up to the span (or one longer record).
+# Maximum gap between two records that are read together, and maximum size of one read, unless one record is longer.
 GAP_BYTES_MAX = 16 * 1024
 SPAN_BYTES_MAX = 1024 * 1024
 
@@ -51,8 +51,8 @@ class JournalReader:
         self._descriptors: dict[int, _Descriptor] = {}  # least recently used first
 
     def read(self, location: Location, size: int = 0) -> bytes:
-        """Return the payload of the record at ``location``. ``size``: of the whole record in bytes, header included; 0:
-        unknown.
+        """Return the payload of the record at ``location``. ``size``: of the whole record in bytes, with its header;
+        0: unknown.
 
         Raises JournalMissing if the file is missing, JournalCorrupt if no such record is there.
         """

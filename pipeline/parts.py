@@ -1,4 +1,4 @@
-"""Reads of a task: journal files or parts of them, which are searched for again if they were moved after planning."""
+"""Reads of a task: journal files or parts of them. A task searches for a file that was moved after the planning."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tandemmq.pipeline.walk import JournalFile
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Limit of the bytes in a partition that several files share; for few bytes, the limit is smaller so that there are
-# several partitions.
+# Maximum and minimum of the limit of the bytes in a partition with several files. If the files have few bytes together,
+# the limit is smaller, so that there are several partitions.
 PARTITION_BYTES: Final = 128 << 20
 PARTITION_BYTES_MIN: Final = 4 << 20
 PARTITIONS_WANTED: Final = 8

@@ -18,7 +18,7 @@ class Stopped(BaseException):
 
 
 def stop_on_sigterm() -> None:
-    """Let the first SIGTERM raise Stopped. For jobs that may end at any place. Call it on the main thread."""
+    """Let the first SIGTERM raise Stopped. For jobs that may end at any point. Call it on the main thread."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -27,7 +27,7 @@ Location = int
 
 class KnownProducer:
     """Producer, for the event loop. ``highest``: its highest message number that was submitted to the store.
-    ``owners``: ids of the queues and subscriptions that had no higher number from it before."""
+    ``owners``: ids of the queues and subscriptions for which the storage thread found no higher number."""
 
     __slots__ = ("highest", "owners")
 

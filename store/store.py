@@ -55,7 +55,7 @@ FENCE_CHECK_AGE_SECONDS_MIN = 1.0
 # Maximum time that an acknowledgement without a receipt waits for another operation that needs a sync. Alone it would
 # cost a write, a sync and two wake-ups: at a low rate, half the cost of a message. docs/decisions/0025.
 LINGER_SECONDS = 0.005
-# This number of acknowledgements is handed over without a further wait.
+# This number of acknowledgements is submitted without a further wait.
 LINGERING_MAX = 100
 # Upper bounds, in seconds, of the buckets of "send_to_receipt_seconds".
 RECEIPT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -80,7 +80,7 @@ class Store:
     ``call_soon`` runs a function on the loop; any thread may call it. ``call_later`` runs a function after a number of
     seconds (0: at the end of this turn); only the loop calls it. ``on_lost(error)`` is called on the loop, once, when
     the store must not continue: after a failed write or sync, a fence of another broker, a missing proof of ownership,
-    or operations that could not be handed over. ``chores`` run in the background after ``start``, so that they do not
+    or operations that could not be submitted. ``chores`` run in the background after ``start``, so that they do not
     prolong the outage.
     """
 
@@ -121,7 +121,7 @@ class Store:
         self._is_turn_due = False
         self._is_lingering = False
         # Approximate size of the operations that are not reported yet: bytes of the messages only, because all else is
-        # small. ``_turn_bytes``: those of the present turn. ``_pending``: for each turn that was handed over and is not
+        # small. ``_turn_bytes``: those of the present turn. ``_pending``: for each turn that was submitted and is not
         # reported, the value of ``_reported`` after its report, and its bytes. ``_pending_bytes``: sum of those bytes.
         self._turn_bytes = 0
         self._pending: deque[tuple[int, int]] = deque()
@@ -129,7 +129,7 @@ class Store:
         self.handed_over = 0  # number of operations that were appended since the start, without NewQueue
         self._reported = 0  # how many of these were reported to the engine
         # The receipt time is measured for one turn at a time, from its first message: the monotonic time of that
-        # message (0: none), and the value of ``_reported`` after the report of the turn (0: not handed over yet).
+        # message (0: none), and the value of ``_reported`` after the report of the turn (0: not submitted yet).
         self._turn_began = 0.0
         self._turn_ends = 0
         self._clock = threads.monotonic
@@ -196,7 +196,7 @@ class Store:
         )
 
     def measured(self) -> dict[str, Histogram]:
-        """Return the histograms of durations and batch sizes: name of the metric -> histogram. On the loop."""
+        """Return the histograms of durations and batch sizes: name of the metric -> histogram. Runs on the loop."""
         return {"send_to_receipt_seconds": self._receipts} | self.figures.measured()
 
     def owner_states(self) -> list[OwnerState]:
@@ -320,7 +320,7 @@ class Store:
     def append(self, operation: Operation) -> None:
         """Append one operation. When it is durable, ``Engine.durable`` gets it. Operations are reported in order.
 
-        All operations of a turn of the loop are handed over together at its end. A RemoveMessage without a context
+        All operations of a turn of the loop are submitted together at its end. A RemoveMessage without a context
         waits for another operation, at most LINGER_SECONDS. While ``is_congested`` is set, the transports must not read
         further input; messages that they have read are still accepted. Raises StoreFull for an AddMessage while the
         disk has no free space beyond its reserve; all other operations are accepted.
@@ -363,7 +363,7 @@ class Store:
             self._turn_began = self._clock()
 
     def _end_turn(self) -> None:
-        """Arrange that the appended operations are handed over at the end of this turn of the loop."""
+        """Arrange that the appended operations are submitted at the end of this turn of the loop."""
         if not self._is_turn_due:
             self._is_turn_due = True
             self._call_later(0, self._hand_over)
@@ -401,7 +401,7 @@ class Store:
         self._is_turn_due = False
         turn, self._turn = self._turn, []
         if not turn:
-            return  # already handed over when the wait of an acknowledgement ended
+            return  # already submitted when the wait of an acknowledgement ended
         if self._turn_began and not self._turn_ends:
             self._turn_ends = self.handed_over
         self._pending.append((self.handed_over, self._turn_bytes))
@@ -443,7 +443,7 @@ class Store:
             self._report_to_engine(operations)
 
     def _lose(self, error: BaseException) -> None:
-        """Stop the store, and report ``error`` if it is the first. On the loop."""
+        """Stop the store, and report ``error`` if it is the first. Runs on the loop."""
         if self._lost is None:
             self._lost = error  # prove: lost-reports-nothing-more
             self.halt()  # prove: lost-writes-nothing-more

@@ -49,7 +49,7 @@ class Mount(NamedTuple):
 
 
 class Concern(enum.Enum):
-    """Requirement that a volume may not meet; the docstring of the module explains them."""
+    """Requirement that some volumes do not meet; see the docstring of the module."""
 
     LOCK = "lock"
     FENCE = "look"
@@ -60,7 +60,7 @@ class Concern(enum.Enum):
 class Objection:
     """Reason why a mount is unsafe, or needs a test. ``name`` identifies it in an override.
 
-    ``is_grave``: the mount is known not to meet the requirement; otherwise it may not meet it.
+    ``is_grave``: the mount is known not to meet the requirement; otherwise this is only possible.
     """
 
     name: str
@@ -249,7 +249,7 @@ def objections(mount: Mount) -> list[Objection]:
 
 def mount_of(path: str, mountinfo: str) -> Mount | None:
     """Return the mount of ``path``, which is absolute and without links. ``mountinfo``: text of
-    ``/proc/self/mountinfo`` (proc(5)). None: no mount has it."""
+    ``/proc/self/mountinfo`` (proc(5)). None: no mount contains it."""
     found: Mount | None = None
     for line in mountinfo.splitlines():
         fields = line.split(" ")

@@ -39,13 +39,13 @@ TOGETHER = (
     "tests/unit/pipeline/", "tests/interop/pipeline/", "tests/contract/locker/", "tests/interop/jms/",
     "tests/acceptance/test_compose",
 )  # fmt: skip
-# Each may have servers of its own, and a Java or two.
+# Each process may start separate servers, and one or two JVMs.
 WORKERS_MAX = 8
 
 
-# How many tests do not run, by reason.
+# Number of tests that do not run, by reason.
 LEFT_OUT = pytest.StashKey[Counter[str]]()
-# Where somebody waits, properties are tried with fewer examples; those that name a number of their own keep it.
+# In a run for which a person waits, properties have fewer examples, except those that set their number.
 # Their examples are drawn where seeds are.
 settings.register_profile("thorough", derandomize=IS_FIXED)
 settings.register_profile("quick", max_examples=30, deadline=None, derandomize=IS_FIXED)
@@ -271,7 +271,7 @@ def require_program() -> Require:
 
 @pytest.fixture(scope="session")
 def require_service(pytestconfig: pytest.Config, require_program: Require) -> Require:
-    """The same for a program that is started only when services are asked for."""
+    """The same for a program that is started only if services are requested."""
 
     def require(condition: object, reason: str) -> None:
         if not pytestconfig.getoption("services"):

@@ -1,7 +1,7 @@
 """Answers of the admin server's pages: JSON that clients do not cache, with a limit in bytes, made in steps.
 
 A list ends at the last row that fits, and the answer has the cursor of the next page. The first row of a list is always
-included: its length has limits of its own (``broker.admin.api.shown_messages``).
+included: its length has separate limits (``broker.admin.api.shown_messages``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Callers of the admin server: their rights, by their groups, and their sessions in the console.
 
-A random cookie identifies a session, in the memory of this broker: scripts cannot read it (HttpOnly), and no page of
-another site sends it (SameSite=Strict). A change also requires a second secret of the session in a header, which only a
-page of this site knows.
+A random cookie identifies a session. Scripts cannot read the cookie (HttpOnly), and no page of another site sends it
+(SameSite=Strict). Sessions are only in the memory of this broker. A change also requires a second secret of the session
+in a header, which only a page of this site knows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _COOKIE = "tandemmq-session"
 CSRF_HEADER = "X-CSRF-Token"
-#: Limit of the sessions of one broker; beyond it the session that was used longest ago ends.
+#: Limit of the sessions of one broker. If there are more, the least recently used one ends.
 SESSIONS_MAX = 1_000
 IDLE_SECONDS_MAX = 30 * 60.0
 AGE_SECONDS_MAX = 12 * 3600.0
@@ -88,7 +88,7 @@ STRANGER = Caller("nobody", Role.NOBODY, Principal("nobody"))
 
 @dataclass(slots=True)
 class Session:
-    """Session of a caller. ``csrf`` is the secret that a change must show."""
+    """Session of a caller. ``csrf`` is the secret that a change must contain."""
 
     caller: Caller
     began: float
@@ -104,7 +104,7 @@ def cookie_of(request: web.Request) -> str:
 
 
 class Sessions:
-    """Sessions of one broker. On the loop. ``clock`` gives seconds that only grow."""
+    """Sessions of one broker. Runs on the loop. ``clock``: a monotonic clock, in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -156,7 +156,7 @@ class Sessions:
 
 
 def may_change(session: Session, request: web.Request) -> bool:
-    """Return whether the request shows the session's second secret."""
+    """Return whether the request contains the second secret of the session."""
     return same(request.headers.get(CSRF_HEADER, ""), session.csrf)
 
 

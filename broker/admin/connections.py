@@ -41,7 +41,7 @@ PORT = "admin server"
 
 
 class Connections:
-    """Connections of one admin server. On the loop. ``clock``: a monotonic clock, in seconds."""
+    """Connections of one admin server. Runs on the loop. ``clock``: a monotonic clock, in seconds."""
 
     def __init__(self, places: Places, clock: Callable[[], float] = time.monotonic) -> None:
         self.places = places

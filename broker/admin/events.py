@@ -3,8 +3,8 @@
 ``tandemmq failover explain`` merges the rings of both brokers into one timeline. So an event carries two clocks: the
 wall clock for operators, and CLOCK_BOOTTIME with the id of its boot, which cannot be set and orders the events.
 
-The file, ``<index root>/<broker.name>.events``, is the broker's own; no other broker writes to it. A node of a set
-writes its name into it:
+Only the broker of this name writes to the file, ``<index root>/<broker.name>.events``. A node of a set writes the name
+of the node into it:
 
     offset 0      a frame  JSON: format, name of the broker, number and length of the slots
     offset 512    a frame  JSON: the sign of life (both clocks, pid, host, last receipt, whether it ended normally)

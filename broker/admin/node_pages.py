@@ -1,8 +1,11 @@
-"""Pages of a node. Its mastership and history: ``GET /lock``, ``GET /events``, ``POST /handover``; its replicated set:
-``GET /replication``, ``POST /replication/voters``; the levels of its log: ``GET /log-level``, ``POST /log-level``.
+"""Pages of a node:
+
+    mastership and history  ``GET /lock``, ``GET /events``, ``POST /handover``
+    replicated set          ``GET /replication``, ``POST /replication/voters``
+    levels of the log       ``GET /log-level``, ``POST /log-level``
 
 The lock and the events are answered from memory. The lock's thread refreshes the state of the lock: if the lock hangs,
-the answer comes in time, with an older state and its age. A level of the log holds until the settings are read again
+the answer comes in time, with an older state and its age. A level of the log is valid until the settings are read again
 (SIGHUP), or the process ends.
 """
 
@@ -33,22 +36,22 @@ from tandemmq.broker.replication.quorum import NotMaster as NotSetMaster
 from tandemmq.broker.replication.state import NotStarted
 from tandemmq.locker.contract import Holder, Locker
 
-#: Limit of a handover: it includes the last answers and a checkpoint; the broker does not wait for a volume that hangs.
+#: Time limit of a handover with its last answers and its checkpoint. The broker does not wait for a volume that hangs.
 HANDOVER_SECONDS_MAX = 30.0
 
-# int() refuses thousands of digits.
+# At most nine digits, because int() raises an error for thousands of digits.
 _COUNT = re.compile(r"[0-9]{1,9}")
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 Status = dict[str, Any]
-#: Limit of a change. If the header with the new voters is not on the disks of a quorum by then, the answer is an error.
+#: Time limit of a change. If no quorum has the header with the new voters on its disks by then, the answer is an error.
 CHANGE_SECONDS_MAX: Final = 30.0
 log = logging.getLogger(__name__)
 
 
 class HaPages:
-    """Pages of mastership. ``rule`` is the mastership, ``status`` that of ``GET /status``; ``kind`` is the value of
-    ``locker.type``.
+    """Pages of mastership. ``rule`` returns the mastership, ``status`` the answer of ``GET /status``. ``kind``: value
+    of ``locker.type``.
 
     ``choose_successor`` makes the next release name the node that is to be master, and raises ChangeRefused; None: any
     broker may take the lock.
@@ -131,7 +134,7 @@ class HaPages:
             "last_receipt": None if receipt is None else receipt.as_json(),
             "earlier": end - len(rows.parts) if len(rows.parts) < len(chosen) else None,
         }
-        # Last, so that the client can compare it with its own clocks.
+        # The time is read last, so that the client can compare it with its clock.
         now = json.dumps(self._ring.clock.now().as_json()).encode()
         return b"".join((json.dumps(value).encode()[:-1], b', "events": ', *rows.array, b', "now": ', now, b"}\n"))
 
@@ -167,7 +170,7 @@ class HaPages:
 
 
 def proof_facts(locker: Locker) -> dict[str, float | bool | None] | None:
-    """Return the age of the last proof of ownership, and for how long it still holds; None when there is none. Any
+    """Return the age of the last proof of ownership, and for how long it is still valid; None if there is no proof. Any
     thread."""
     proof = locker.proof()
     if proof.valid_for_seconds < 0:

@@ -1,7 +1,7 @@
 """The admin port: it listens from the start of the process, and its server is made later.
 
 The import of the server takes as long as the rest of a start, so a thread does it: when the first client connects, or
-when the broker says that it has time (``open``). Connections wait in the listener's queue until then.
+when the broker has time (``open``). Connections wait in the listener's queue until then.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 class AdminPort:
-    """Address of the admin server. On the loop."""
+    """Address of the admin server. Runs on the loop."""
 
     def __init__(
         self,

@@ -51,7 +51,7 @@ _bytes = attrgetter("bytes")
 
 
 class LoopLag:
-    """Lag of the event loop: histogram of the delays of its timers. On the loop. Call ``note`` with each delay in
+    """Lag of the event loop: histogram of the delays of its timers. Runs on the loop. Call ``note`` with each delay in
     seconds; a negative delay counts as 0."""
 
     __slots__ = ("_histogram", "max_seconds")
@@ -72,7 +72,8 @@ class LoopLag:
 
 @dataclass(slots=True)
 class Report:
-    """Sources of a status. ``engine`` returns None unless master. ``warnings``: those known at the start."""
+    """Sources of a status. ``engine`` returns None unless this broker is master. ``warnings``: warnings known at
+    the start."""
 
     name: str
     directory: str
@@ -88,7 +89,7 @@ class Report:
     certificates: Callable[[], list[Answer]] = list  # when the certificates of each file expire
     files: Callable[[], list[str]] = list  # problems of files that are read again, a sentence each
     log: Log | None = None
-    mqtt: Callable[[], Mapping[str, int]] = dict  # figures of MQTT clients; empty unless master
+    mqtt: Callable[[], Mapping[str, int]] = dict  # figures of MQTT clients; empty unless this broker is master
     bridges: Callable[[], list[Answer]] = list  # status of each bridge
     left_by_bridges: Callable[[], list[Answer]] = list  # durable subscriptions of former bridges
     loop_lag: LoopLag = field(default_factory=LoopLag)  # delay of the event loop

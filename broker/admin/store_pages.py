@@ -46,7 +46,7 @@ class _Ended(Exception):
 
 class StorePages:
     """Pages of the store, or of several stores. ``place`` returns the paths of a store by its name. ``store`` returns
-    the store; None unless master. ``status`` and ``details`` return the parts of ``GET /status``."""
+    the store; None unless this broker is master. ``status`` and ``details`` return the parts of ``GET /status``."""
 
     def __init__(
         self,

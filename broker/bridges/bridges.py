@@ -1,8 +1,8 @@
 """All bridges of a broker, which begin and end with each term as master; and the durable subscriptions of bridges that
 were removed from the settings.
 
-The durable subscriptions of a removed bridge continue to collect messages, which no bridge sends. So the broker reports
-them, and the operator decides.
+The durable subscriptions of a removed bridge continue to collect messages, although no bridge sends these messages. So
+the broker reports the subscriptions, and the operator decides whether to delete them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ END_SECONDS_MAX: Final = 2.0
 
 
 class Bridges:
-    """Begins and ends the bridges. On the loop."""
+    """Begins and ends the bridges. Runs on the loop."""
 
     def __init__(self, bridges: Sequence[Bridge]) -> None:
         self._bridges = bridges
@@ -72,13 +72,13 @@ class Bridges:
         return [bridge.status() for bridge in self._bridges]
 
     def left(self) -> list[dict[str, Any]]:
-        """Return the durable subscriptions of removed bridges; an empty list unless master."""
+        """Return the durable subscriptions of removed bridges; an empty list unless this broker is master."""
         return [] if self._left is None else self._left.status()
 
 
 class LeftSubscriptions:
-    """Durable subscriptions of removed bridges, found once at the beginning of a term. ``client_ids``: those of the
-    present bridges."""
+    """Durable subscriptions of removed bridges, found once at the beginning of a term. ``client_ids``: client ids of
+    the present bridges."""
 
     def __init__(self, engine: Engine, client_ids: Collection[str]) -> None:
         self._inventory = engine.inventory

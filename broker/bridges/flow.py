@@ -63,7 +63,7 @@ def queue_of(name: str) -> Destination:
 class Flow(InProcessClient):
     """Flow of one bridge. Call ``begin`` first; then, for each connection to the other broker, ``attach``, the methods
     for its packets, and ``detach``. When the engine disconnects this client, ``is_over`` is set, and all waiting calls
-    fail. On the loop.
+    fail. Runs on the loop.
 
     ``message_ids``: prefix of the ids of its messages, used by only one flow. ``retains``: see ``Hooks.may_retain``.
     """

@@ -83,7 +83,7 @@ class Counts:
 
 class Link:
     """Shared state of the parts of a bridge. ``message_ids``: prefix of the ids of its messages, used by only one link.
-    ``handle`` carries out a command; ``hang_up`` ends the flow. On the loop."""
+    ``handle`` carries out a command; ``hang_up`` ends the flow. Runs on the loop."""
 
     def __init__(
         self,

@@ -82,7 +82,8 @@ class Login:
 
 
 class Connection(aiomqtt.Client):
-    """Implementation of ``broker.bridges.link.Remote``. Call ``open`` and ``close``. Calls raise Lost. On the loop."""
+    """Implementation of ``broker.bridges.link.Remote``. Call ``open`` and ``close``. Calls raise Lost. Runs on the
+    loop."""
 
     def __init__(self, host: str, port: int, login: Login, flow: Flow) -> None:
         self._is_version_5 = login.is_version_5

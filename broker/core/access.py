@@ -3,7 +3,7 @@ and the rights on the broker's own queues. Pure.
 
 Every client may subscribe to the advisory topics about destinations: a Java client subscribes to those for temporary
 destinations on every connection. The topics about the consumers and producers of a destination are for users who may
-read that destination. The topics that show connections or messages need a right of their own. Which advisories of a
+read that destination. The topics that show connections or messages need a separate right. Which advisories of a
 topic a client then receives is decided for each advisory (broker.core.advisor). Every client may also use
 temporary destinations: a client that knows the name of one received it as a reply address. Only the owner may consume
 from it; the engine enforces that, not the rights.
@@ -174,7 +174,7 @@ REMOTE_DETAIL: Final = (
 
 
 def refused_login(login: str | None, detail: str = "", kind: ErrorKind = ErrorKind.LOGIN) -> ClientError:
-    """Make the error of a failed login. Its text does not say whether the name or the passcode was wrong (text of
+    """Make the error of a failed login. Its text does not reveal whether the name or the passcode was wrong (text of
     SimpleAuthenticationBroker)."""
     shown = (login or "")[:LOGIN_SHOWN_MAX]
     return ClientError(f"User name [{shown}] or password is invalid.", detail, kind=kind)

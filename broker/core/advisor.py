@@ -38,8 +38,8 @@ _TEMPORARY_TOPICS = {
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFact:
-    """A client connected (``is_there``) or left. ``connection_id``: the client's own name for the connection, if it has
-    one. ``user``: the logged-in user, which no advisory shows."""
+    """A client connected (``is_there``) or left. ``connection_id``: name that the client chose for the connection, if
+    any. ``user``: the logged-in user, which no advisory shows."""
 
     connection_id: str
     is_there: bool
@@ -183,7 +183,7 @@ class Subject(Enum):
     TEMP_TOPICS = "TempTopic"
     PRODUCERS = "Producer"
     CONSUMERS = "Consumer"
-    MASTER = "MasterBroker"  # no client is connected yet when a broker becomes master: later subscribers get it
+    MASTER = "MasterBroker"  # a broker has no clients when it becomes master: later subscribers get this
 
 
 # The topics of these subjects continue with the destination's kind and name.
@@ -191,7 +191,7 @@ _OF_DESTINATIONS = frozenset((Subject.PRODUCERS, Subject.CONSUMERS))
 
 
 class Advisor(Protocol):
-    """Makes messages of facts."""
+    """Makes the messages for facts."""
 
     def topic(self, fact: Fact) -> Destination | None:
         """Return the topic for ``fact``; None: there is none (see ``names.has_advisories``)."""
@@ -278,15 +278,15 @@ class AdvisoryRights:
     client ids are omitted, unless the user has the right ``network`` there. An admin gets everything. The right to read
     the advisory topic is required as well.
 
-    Temporary destinations have no rights of their own. A client hears of one if its user owns it, if the client was
+    Temporary destinations have no rights. A client gets advisories about one if its user owns it, if the client was
     given its name as the address of a reply, or if its user has the right ``network`` for the advisory topic.
     ``are_there``: False if no rights are configured; then every client gets everything, without a check here."""
 
     def __init__(self, access: PrivateAccess) -> None:
         self.are_there = access.has_rights
         self._access = access
-        self.owners: dict[Destination, Client] = {}  # of temporary ones
-        # Clients and the names that they were given, in both directions.
+        self.owners: dict[Destination, Client] = {}  # owners of temporary destinations
+        # The clients, and the temporary destinations whose names they were given, in both directions.
         self.known: dict[Client, dict[Destination, None]] = {}
         self.knowing: dict[Destination, set[Client]] = {}
 
@@ -314,7 +314,7 @@ class AdvisoryRights:
         return self._access.may(client.principal, Operation.READ_ALL, part) or self._is_admin(client)
 
     def _may_see_all(self, client: Client, fact: Fact) -> bool:
-        """Return whether ``client``, which may hear of ``fact``, may see its selectors and client ids."""
+        """Return whether ``client``, which gets ``fact``, may see its selectors and client ids."""
         if not (self.are_there and isinstance(fact, ConsumerFact | DurableFact)):
             return True
         parts = [_TEMPORARY_TOPICS.get(part.kind, part) for part in _parts(fact.destination)]
@@ -328,7 +328,7 @@ class AdvisoryRights:
     # ---- temporary destinations
 
     def may_know(self, client: Client, temporary: Destination) -> bool:
-        """Return whether ``client`` hears of that temporary destination."""
+        """Return whether ``client`` gets advisories about that temporary destination."""
         owner = self.owners.get(temporary)
         if owner is not None and owner.principal.name == client.principal.name:
             return True
@@ -370,7 +370,7 @@ class AdvisoryRights:
 
 
 def _parts(destination: Destination) -> tuple[Destination, ...]:
-    """Return the parts of a destination. A client was let in with this name, so it can be split."""
+    """Return the parts of a destination. The name was checked before, so it can be split."""
     return split(destination) if "," in destination.name else (destination,)
 
 

@@ -129,7 +129,7 @@ class Client:
     id: str | None = field(default=None, init=False)
     shares_id: bool = field(default=False, init=False)  # other connections of its user may have the same id
     connection_id: str | None = field(default=None, init=False)  # the client's own name for its connection (OpenWire)
-    # The broker's own queue that belongs to this client, as its session named it; None: there is none.
+    # The broker's own queue that belongs to this client, as its session named it; None: no such queue.
     private: Destination | None = field(default=None, init=False)
     # The broker acts for a client that is away, and gives way when that client connects.
     is_stand_in: bool = field(default=False, init=False)

@@ -1,4 +1,4 @@
-"""Clock of the messages."""
+"""Clock for the times in messages."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Subscribe(Command):
     connection's client id keeps the membership while it is away, until it unsubscribes with that name. The group ends
     when no subscription is in it and no client id keeps a membership. ``has_terms``: all subscriptions of the group
     have the same destination and selector (JMS); the group may have any name. While the group is used, a subscription
-    with other terms is refused; otherwise it begins the group anew. ``is_global``: no client id keeps the membership,
+    with other terms is refused; otherwise it begins the group again. ``is_global``: no client id keeps the membership,
     and every client may use it by ``durable_name``.
 
     Filled in before the receipt: ``held``, the messages that a durable subscription held when it began, by topic name;

@@ -74,24 +74,24 @@ def _take_part(queue: Queue, watch: Watch, payer: Memory | None = None) -> None:
 class Destinations:
     """Queues and topics begin when they are first named. ``new_queue`` returns a queue's id in the store.
 
-    Queues that the store already has (``asleep``) also begin then: clients wait during a take-over, and there may be
-    ten thousand queues. ``by_name`` and ``by_owner`` hold the named ones; they are read directly on hot paths, and only
-    this class changes them.
+    Queues that the store already has (``asleep``) also begin when they are first named, not at the take-over: clients
+    wait during a take-over, and there may be ten thousand queues. ``by_name`` and ``by_owner`` hold the destinations
+    that have begun. They are read directly on hot paths, and only this class changes them.
 
-    If a method takes a ``user``, a destination that begins counts for that user until it ends; None: for no user,
-    because names prove nothing. No user may have more destinations than are still available to all users. ``existing``
-    and ``queue`` begin nothing.
+    If a method takes a ``user``, a destination that begins counts for that user until it ends; None: the destination
+    counts for no user, because the name of the user is not proved. No user may have more destinations than are still
+    available to all users. ``existing`` and ``queue`` begin nothing.
 
-    ``shares`` count the messages of destinations with a ``memory_limit``. ``on_topic`` is the work, in steps, that
-    follows when a topic begins, before its first message; ``on_new`` is called with each new destination; neither is
-    called for advisory topics. ``on_pause_ended`` is called with a queue that was deleted while its consumers or
-    producers were paused. A subscription with wildcards (``watch``) takes part in the destinations that match now and
-    in later ones. Very many subscriptions join a queue in steps, and ``on_joined`` is called after each step.
+    ``shares`` count the messages of destinations with a ``memory_limit``. ``on_topic`` returns work for a topic that
+    begins; the work is done before the first message of the topic. ``on_new`` is called with each new destination. Both
+    are not called for advisory topics. ``on_pause_ended`` is called with a queue that was deleted while its consumers
+    or producers were paused. A subscription with wildcards (``watch``) takes part in all matching destinations, also in
+    those that begin later. Very many subscriptions join a queue in steps, and ``on_joined`` is called after each step.
     ``pending``: the queue in which the store keeps delayed messages, if there is one.
     """
 
     _settings: EngineSettings
-    memory: Memory  # the budget that all of them count in
+    memory: Memory  # the budget in which all destinations count
     _new_queue: Callable[[Destination], int]
     _policies: Policies = NO_POLICIES
     _start: Callable[[Work[None]], object] = at_once
@@ -112,11 +112,11 @@ class Destinations:
     _makers: dict[Destination, str] = field(default_factory=dict, init=False)
     _made_by: Counter[str] = field(default_factory=Counter, init=False)
     _asleep: dict[Destination, Owner] = field(default_factory=dict, init=False)
-    # Names by kind. A kind is added when a pattern of this kind is looked up, so a take-over of many queues does not
-    # wait for that.
+    # Names by kind. A kind is added when a pattern of this kind is first looked up, so that a take-over of many queues
+    # takes less time.
     _names: dict[DestinationKind, NameTrie[Destination]] = field(default_factory=dict, init=False)
     _named: set[DestinationKind] = field(default_factory=set, init=False)  # kinds whose names are all in ``_names``
-    # Patterns of the subscriptions with wildcards, in the order in which they came; and the patterns of each.
+    # Patterns of all subscriptions with wildcards, in the order of their start; and the patterns of each subscription.
     _watching: dict[DestinationKind, Watching] = field(init=False)
     _watched: dict[Subscription, list[tuple[Destination, Watch]]] = field(default_factory=dict, init=False)
     _virtual: VirtualTopics = field(init=False)
@@ -133,9 +133,9 @@ class Destinations:
         self._virtual = VirtualTopics(self._settings.virtual_destinations.virtual_topics)
 
     def take_over(self, owners: Iterable[Owner], adds_to: Iterable[Destination] = ()) -> Work[None]:
-        """Add the owners that the store already has, and the topics among ``adds_to``, to which prepared transactions
-        send: durable subscriptions of patterns that begin before the commit take part in them. Call it before
-        ``on_new`` and ``on_topic`` are set: none of them begins now."""
+        """Add the owners that the store already has, and the topics among ``adds_to``. Prepared transactions send to
+        these topics: a durable subscription of a pattern that begins before the commit takes part in them. Call this
+        method before ``on_new`` and ``on_topic`` are set, because these destinations are not new."""
         pace = Pace()
         for owner in owners:
             items = 1
@@ -185,7 +185,7 @@ class Destinations:
         self._enter(queue)
         watches = self._watching[destination.kind].of(destination.name)
         for watch in watches[:ITEMS]:
-            _take_part(queue, watch, self.memory)  # the queue's maker pays for these places, too
+            _take_part(queue, watch, self.memory)  # not counted for the consumer: its client did not begin the queue
         if len(watches) > ITEMS:
             self._start(self._join_rest(queue, watches))
         if is_new:
@@ -206,8 +206,8 @@ class Destinations:
         self.on_joined(queue)
 
     def _share_of(self, destination: Destination) -> Share:
-        """Return the share of a queue of ``destination``. The durable subscriptions of one topic use the same, if it
-        has a limit."""
+        """Return the share of a queue of ``destination``. If a topic has a limit, all its durable subscriptions use the
+        same share."""
         limit = self._policies.of(destination).memory_limit
         if limit is None:
             return Share(self.memory)
@@ -241,7 +241,7 @@ class Destinations:
         return self._asleep[destination]
 
     def names(self) -> list[Destination]:
-        """Names of all destinations, named since the start or not."""
+        """Return the names of all destinations, including queues that no client has named yet."""
         return [*self.by_name, *self._asleep]
 
     def is_empty(self, destination: Destination) -> bool:
@@ -260,8 +260,8 @@ class Destinations:
         return self._add_queue(destination, owner.id, unread=owner.count, is_new=False)
 
     def wake_owner(self, owner: int) -> Queue | None:
-        """Return the store's queue of that id, if no client has named it yet. Searches all of them: for rare
-        occasions."""
+        """Return the store's queue of that id, if no client has named it yet. Searches all such queues, so it is only
+        for rare use."""
         for destination, each in self._asleep.items():
             if each.id == owner:
                 return self._wake(destination)
@@ -282,7 +282,7 @@ class Destinations:
 
     def begin_queue(self, destination: Destination, user: str | None) -> Queue:
         """Return the queue of that name, a new one if there is none. ClientError if there are too many destinations, if
-        naming it does not create it (``auto_create``), or if it is a temporary queue that does not exist."""
+        ``auto_create`` is off for a queue that does not exist, or if a temporary queue does not exist."""
         found = self.by_name.get(destination) or self._wake(destination)
         if found is None:
             self._check_may_begin(destination, user)
@@ -308,8 +308,8 @@ class Destinations:
         return there < most // 2 if user is None else self._made_by[user] < most - there
 
     def dead_letter_queue(self, destination: Destination, user: str | None) -> Queue:
-        """Return the queue as ``begin_queue`` does, but without a limit: a message must not be lost for lack of a
-        name."""
+        """Return the queue as ``begin_queue`` does, but without a limit: a message must not be lost because there are
+        too many destinations."""
         found = self.by_name.get(destination) or self._wake(destination)
         if found is None:
             found = self._add_queue(destination, self._new_queue(destination))
@@ -361,8 +361,8 @@ class Destinations:
         return self.topic(destination, user) if destination.is_topic else self.begin_queue(destination, user)
 
     def listeners_of(self, topic: Destination) -> tuple[Topic, Sequence[TopicSubscription]]:
-        """Return an advisory topic and its listeners. A topic that no client named is made for this call alone, for
-        subscribers of patterns."""
+        """Return an advisory topic and its listeners. If no client has named the topic, the result is a temporary
+        object and the subscribers of matching patterns."""
         found = self.by_name.get(topic)
         if found is not None:
             assert isinstance(found, Topic), "a queue has another kind in its name"
@@ -417,8 +417,8 @@ class Destinations:
             self.remove(found)
 
     def remove(self, target: Queue | Topic) -> None:
-        """Delete ``target`` with all its messages. Its only remaining consumers are those with wildcards, which are
-        closed."""
+        """Delete ``target`` with all its messages. Only consumers with wildcards may still use it; they are
+        removed from it."""
         destination = target.destination
         del self.by_name[destination]
         self.memory.add(Kind.STATE, -_bytes_of(destination))
@@ -505,7 +505,7 @@ class Destinations:
             )
         entry = self._policies.entry(destination)
         most = None if entry is None else entry.policy.max_destinations
-        # The count is not stored: a destination begins only once, and few destinations have such a limit.
+        # The destinations are counted here each time: a destination begins only once, and few have such a limit.
         if (
             entry is not None
             and most is not None
@@ -533,7 +533,7 @@ class Destinations:
     ) -> Work[None]:
         """Let ``subscription`` take part in all matching destinations, now and later, until ``unwatch``, except those
         that ``may_read`` excludes. Topics add the subscription when they are next used; existing queues are joined in
-        steps. ClientError when the client would hold more than it may: call ``unwatch`` then."""
+        steps. ClientError if the client would use too much memory: call ``unwatch`` then."""
         watch = Watch(subscription, may_read)
         matching = Pattern(pattern.name)
         holder = subscription.outlet.holder
@@ -548,9 +548,9 @@ class Destinations:
             for destination in destinations:
                 if not subscription.is_open:
                     return
-                queue = self.by_name.get(destination) or self._wake(destination)  # ``_wake`` opens it
+                queue = self.by_name.get(destination) or self._wake(destination)  # ``_wake`` lets it join
                 if queue is None:
-                    continue  # it ended meanwhile
+                    continue  # the queue has ended
                 assert isinstance(queue, Queue), "a topic has another kind in its name"
                 _take_part(queue, watch)
                 if holder.by_kind[Kind.STATE] > self.memory.held_max and not self.memory.has_room_for_pairs:
@@ -565,7 +565,7 @@ class Destinations:
                 yield
 
     def _enter(self, target: Queue | Topic) -> None:
-        """Make ``target`` findable by its name."""
+        """Register ``target`` by its name."""
         destination = target.destination
         self.by_name[destination] = target
         self.memory.add(Kind.STATE, _bytes_of(destination))
@@ -573,7 +573,7 @@ class Destinations:
             self._name(self._names[destination.kind], destination)
 
     def _name(self, names: NameTrie[Destination], destination: Destination) -> None:
-        """Make ``destination`` findable by patterns."""
+        """Register ``destination`` for look-ups by patterns."""
         nodes = names.count
         names.add(destination.name, destination)
         self.memory.add(Kind.STATE, NODE_BYTES * (names.count - nodes))
@@ -642,9 +642,9 @@ class Destinations:
         *,
         unread: int = 0,
     ) -> DurableSubscription:
-        """Add ``destination`` to ``durable``: new or (``unread``) from before. If its stored selector is not valid
-        here, it takes every message: its subscriber can do without a selector, but skipped messages cannot be
-        recovered."""
+        """Add ``destination`` to ``durable``. ``unread``: number of its messages in the store if the part is not new. A
+        part whose stored selector is not valid here takes every message, because messages that it skipped could not
+        be recovered."""
         key = subscription_key(durable.client_id, durable.name)
         selector = None
         if selector_text is not None:

@@ -5,7 +5,7 @@ No holder may have more than is left (``Memory.free``). So a large holder leaves
 holders that take all they can get, each has one part in n + 1, and the last part stays for later clients (the dynamic
 threshold of Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998). So the
 largest holders are held back first: a connection receives nothing more until it acknowledges, a message that is not
-stored waits at its sender when its destination holds so much, and incomplete frames are read one by one.
+stored waits at its sender when its destination holds that much, and incomplete frames are read one by one.
 
 Stored messages need not wait in memory: their windows grow while less than WINDOWS_PERCENT of the budget is used.
 """
@@ -20,7 +20,7 @@ from tandemmq.store.records.message import Message
 
 # ActiveMQ's cursorMemoryHighWaterMark.
 WINDOWS_PERCENT: Final = 70
-# Bytes that each connection may hold, however little is left: a client that acknowledges rarely still continues.
+# Bytes that each connection may hold even if less is left, so that a client that acknowledges rarely can continue.
 HELD_BYTES_MIN = 64 * 1024
 # Cost of a message in memory beside its bytes: the objects, the dict of its properties, its place in a queue. Then the
 # cost of one more queue or subscription that holds the same message.
@@ -28,9 +28,10 @@ ENTRY_OVERHEAD_BYTES: Final = 520
 SHARED_ENTRY_BYTES: Final = 200
 # The cost of one more plain subscription of a topic for which the message waits: all of them share one entry.
 PENDING_BYTES: Final = 8
-# One part in this many is reserved for connections, subscriptions and destinations.
+# The part 1 / STATE_PARTS of the budget is reserved for connections, subscriptions and destinations.
 STATE_PARTS: Final = 4
-# Memory of each of these, with its names and its places in dictionaries. Those that are not final are changed by tests.
+# Memory of each of these in bytes, with its names and its entries in dictionaries. Tests change those that are not
+# Final.
 CONNECTION_BYTES = 16_000  # of MQTT 12,600, of STOMP and OpenWire 7,000 to 8,000
 # Memory of TLS for a connection, and the number of buffers it keeps, each as long as the longest single read.
 TLS_BYTES: Final = 42_000
@@ -88,7 +89,7 @@ class Kind(StrEnum):
     STATE = "state"  # of connections, subscriptions and destinations
 
 
-# Read for each message: an attribute of an enumeration takes longer.
+# Constants, because they are read for each message: an attribute of an enumeration is slower.
 NOT_PERSISTENT, _WAITING_SENDS = Kind.NOT_PERSISTENT, Kind.WAITING_SENDS
 
 
@@ -107,7 +108,7 @@ class Memory:
         self.window_max = limit * WINDOWS_PERCENT // 100
         # STORED is not here: its count is the rest of ``used`` (``stored``), since it changes twice with each message.
         self.by_kind: dict[Kind, int] = {kind: 0 for kind in Kind if kind != Kind.STORED}
-        self.committing = 0  # of the transactions whose end waits for room
+        self.committing = 0  # bytes of the transactions whose end waits for room
         self.held_back: dict[Holder, None] = {}
         self.on_held_back: Callable[[], object] = lambda: None
 
@@ -135,9 +136,9 @@ class Memory:
 
     @property
     def has_room_for_pairs(self) -> bool:
-        """True if there is room for the state of consuming clients: as ``has_room_for_state``, with a part of the
-        budget reserved, however much messages take. Otherwise the messages that wait for a consumer would prevent its
-        return."""
+        """True if there is room for the state of consuming clients: like ``has_room_for_state``, but a part of the
+        budget is reserved, also if messages use the rest. Otherwise the messages that wait for a consumer would prevent
+        its return."""
         return self.by_kind[Kind.STATE] < self.limit // STATE_PARTS or self.has_room_for_state
 
     @property
@@ -215,10 +216,10 @@ class Holder:
 
     ``bytes``: unacknowledged deliveries, messages that wait for it on topics, and output that it does not read.
     ``busy``: seconds of the event loop that it caused. ``by_kind``: its memory beside messages; a part of its output
-    may be shared with others. ``is_held_back``: nothing is delivered to it now; always False with ``is_bounded`` (it
-    has a bound of its own).
+    may be shared with others. ``is_held_back``: nothing is delivered to it now; always False with ``is_bounded``
+    (another limit applies to this connection).
 
-    ``on_space`` is called when it may continue.
+    ``on_space`` is called when the connection may continue.
     """
 
     __slots__ = (
@@ -238,8 +239,8 @@ class Holder:
         self.by_kind = dict.fromkeys((Kind.TRANSACTIONS, Kind.WAITING_SENDS, Kind.INPUT, Kind.OUTPUT, Kind.STATE), 0)
 
     def is_beyond_share(self, now: float) -> bool:
-        """Return whether it caused more than SHARE of a second of the loop's time within this second: others come
-        first."""
+        """Return whether the connection caused more than SHARE of a second of the loop's time within this second:
+        others come first."""
         if now - self._share_since >= 1.0:
             self._share_since = now
             self._share_busy = self.busy
@@ -247,7 +248,7 @@ class Holder:
         return self.busy - self._share_busy > SHARE
 
     def hold(self, count: int) -> None:
-        """Count ``count`` bytes more that were delivered to it or wait for it."""
+        """Count ``count`` bytes more that were delivered to the client or wait for it."""
         self.bytes = count = self.bytes + count
         memory = self.memory
         if (
@@ -260,14 +261,14 @@ class Holder:
             memory.hold_back(self)
 
     def add(self, kind: Kind, count: int) -> None:
-        """Count ``count`` bytes more of its own, or less if that is negative."""
+        """Count ``count`` more bytes of this holder, or less if ``count`` is negative."""
         self.by_kind[kind] += count
         memory = self.memory
         memory.used += count
         memory.by_kind[kind] += count
 
     def set_output(self, count: int, shared: int) -> None:
-        """Set the bytes that wait until it reads; ``shared`` of them are counted by ``Memory.share``."""
+        """Set the bytes that wait until the client reads; ``shared`` of them are counted by ``Memory.share``."""
         more = count - self.by_kind[Kind.OUTPUT]
         self.by_kind[Kind.OUTPUT] = count
         self.memory.add(Kind.OUTPUT, more - (shared - self._shared_output))
@@ -276,11 +277,11 @@ class Holder:
 
     @property
     def has_space(self) -> bool:
-        """True if it holds no more than it may."""
+        """True if the connection holds at most its maximum (``Memory.held_max``)."""
         return self.bytes <= self.memory.held_max
 
     def retry(self) -> None:
-        """Continue if it is held back and need not be. It must have released some of its part, or the next message
+        """Continue a connection that is held back, if it has released enough memory. With less, the next message
         would hold it back again."""
         if self.is_held_back and self.bytes * 8 <= self.memory.held_max * 7:
             self.is_held_back = False

@@ -24,7 +24,7 @@ _TRANSACTIONS = Kind.TRANSACTIONS  # members of an enumeration are looked up slo
 
 @dataclass(slots=True, eq=False, repr=False)
 class Usage:
-    """Bytes on their way into the store for one user: handed over since this broker became master, and sent in open
+    """Bytes on their way into the store for one user: submitted since this broker became master, and sent in open
     transactions (broker.engine.limits)."""
 
     handed_over: int = 0

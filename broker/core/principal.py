@@ -10,8 +10,8 @@ ANONYMOUS: Final = "anonymous"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A user known to the broker, and the groups that rights are given to. Without ``is_proved`` the name is only the
-    client's claim: no users are configured. ``may_everything``: an admin, through the admin server, or a part of the
+    """User of the broker, and the groups of the user, which can have rights. ``is_proved`` is false if no users are
+    configured: then a client can use any name. ``may_everything``: an admin of the admin server, or a part of the
     broker that the settings name, such as a bridge."""
 
     name: str
@@ -21,5 +21,5 @@ class Principal:
 
     @property
     def owner(self) -> str | None:
-        """Name that owns the state kept for it; None: no later client could prove to be the same."""
+        """Name of the user that owns stored state; None: no later client can prove that it is the same user."""
         return self.name if self.is_proved else None

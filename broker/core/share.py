@@ -7,8 +7,8 @@ from tandemmq.broker.core.memory import NOT_PERSISTENT, WINDOWS_PERCENT, Memory
 
 
 class Share:
-    """Part of the memory budget that one queue, or all queues of one destination, hold; ``limit``: the destination's
-    own ``memory_limit``, 0 if it has none."""
+    """Part of the memory budget that one queue, or all queues of one destination, hold, in bytes. ``limit``: the
+    ``memory_limit`` of the destination; 0: no limit."""
 
     __slots__ = ("limit", "memory", "not_persistent", "stored")
 
@@ -24,14 +24,14 @@ class Share:
 
     @property
     def has_space(self) -> bool:
-        """True if the window of its stored messages may grow; messages after it wait in the store."""
+        """True if the window of stored messages may grow. Messages after the window wait in the store."""
         memory = self.memory
         if memory.used >= memory.window_max:
             return False
         return not self.limit or self.used < self.limit * WINDOWS_PERCENT // 100
 
     def fits(self, size: int, most: int) -> bool:
-        """Return whether ``size`` more bytes that are not persistent have room, if their maximum is ``most``."""
+        """Return whether ``size`` more bytes of non-persistent messages fit. ``most``: maximum of such bytes."""
         return self.not_persistent + size <= most and size <= self.memory.free_for_destinations
 
     def take(self, entry: Entry) -> None:

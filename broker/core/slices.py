@@ -2,7 +2,7 @@
 
 A step is bounded by STEP_SECONDS of measured time; ITEMS, which needs no clock, is a second bound. The clock is read
 once in CLOCK_ITEMS items (``Pace.is_full``), and after each item that may be expensive (``Pace.is_over``). A single
-item has a bound of its own: an evaluation of a selector, for example (selector/effort.py). The caller of the steps
+item has a separate bound: an evaluation of a selector, for example (selector/effort.py). The caller of the steps
 (broker.net.turns, ``broker.engine.slicing``) bounds the number of steps in one turn of the loop. Between two steps
 everything may have changed.
 """

@@ -28,7 +28,7 @@ from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.transactions import Transactions
 from tandemmq.store.records.acknowledgements import AckType
 
-# A Pull that must not wait is answered when the page that is read for it arrives. Seconds between two checks, and
+# A Pull without a wait is answered when the page that is read for it arrives. Seconds between two checks, and
 # maximum number of checks.
 PULL_POLL_SECONDS = 0.005
 PULL_POLLS_MAX = 400
@@ -41,7 +41,7 @@ _DEAD_LETTERED = 8
 
 
 class Acknowledger(Part):
-    """Carries out ACK, NACK, pulls and prefetch changes. On the loop; a ClientError ends no other client."""
+    """Carries out ACK, NACK, pulls and prefetch changes. Runs on the loop; a ClientError affects only its client."""
 
     def __init__(self, shared: Shared, dispatcher: Dispatcher, transactions: Transactions) -> None:
         super().__init__(shared)
@@ -51,7 +51,7 @@ class Acknowledger(Part):
         self._dispatch = dispatcher.dispatch
         self._transactions = transactions
         self._delayed = 0
-        self.unmatched = 0  # acknowledgements for which no delivery waited
+        self.unmatched = 0  # acknowledgements that match no unacknowledged delivery
         self._rounds = Rounds(shared.loop.start, self._dispatch_queues)
 
     def ack(self, client: Client, command: Ack) -> Work[None] | None:
@@ -63,7 +63,7 @@ class Acknowledger(Part):
             and command.transaction is None
             and (entry := subscription.take_one(command.tag)) is not None
         ):
-            # As ``_settle``, for a single delivery, which is the usual case.
+            # The same as ``_settle`` for a single delivery, which is the usual case.
             receipt = command.receipt
             queue = entry.queue
             if queue is not None:
@@ -125,7 +125,7 @@ class Acknowledger(Part):
                     if entry.message.message_id == command.message_id:
                         found.append((subscription.id, tag))
         if not found and command.transaction is not None:
-            # A repeated ACK in its transaction: `_enlist` accepts it, as it accepts one that names the delivery.
+            # A repeated ACK in a transaction: `_enlist` accepts it, like an ACK that names the delivery.
             ids = {each.id for each in subscriptions}
             found = self._transactions.enlisted(
                 client, command.transaction, command.message_id, ids, LOOKED_THROUGH_MAX
@@ -219,7 +219,7 @@ class Acknowledger(Part):
                 if self.refuse(queue, entry, redelivery.delay(entry.refusals)):
                     refused.setdefault(queue, []).append(entry)
             elif queue.is_dead_letter_queue:
-                # A dead letter is not dead-lettered again: it stays with its subscription until that ends.
+                # A dead letter makes no other dead letter: it stays with its subscription until the subscription ends.
                 stays.append((tag, entry))
             else:
                 queue.settle(entry)
@@ -247,7 +247,7 @@ class Acknowledger(Part):
         """Redeliver a message after ``delay`` milliseconds. Return whether it is back in its queue already."""
         entry.refusals += 1
         if delay and self._delayed < DELAYED_MAX:
-            # It stays unacknowledged without a consumer, so it is counted, and neither delivered nor released.
+            # The message stays unacknowledged without a consumer: it is counted, and neither delivered nor released.
             self._delayed += 1
             self._call_later(delay / 1000, lambda: self._return_delayed(queue, entry))
             return False
@@ -304,7 +304,7 @@ class Acknowledger(Part):
         for queue, found in entries.items():
             self._dispatcher.suspects.redelivered(queue, found)
 
-    # ---- room
+    # ---- credit
 
     def delivered(self, client: Client, command: Delivered) -> None:
         subscription = client.subscriptions.get(command.id)
@@ -351,7 +351,7 @@ class Acknowledger(Part):
         subscription.credit = 1
         self.resume(subscription)
         if subscription.is_browser:
-            return  # the session is notified at the end
+            return  # the session is notified at the end of the browse
         if command.timeout_ms > 0:
             self._call_later(command.timeout_ms / 1000, lambda: self._end_pull(subscription, pulled, PULL_POLLS_MAX))
         elif command.timeout_ms < 0:

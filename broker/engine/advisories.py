@@ -113,8 +113,8 @@ class Advising(Part):
         yield less, rest
 
     def given(self, outlet: Outlet, temporary: Destination) -> None:
-        """Announce a temporary destination before its name is delivered to a client as the address of a reply: Java
-        clients send to no temporary destination that was not announced."""
+        """Announce a temporary destination before its name is delivered to a client as the address of a reply. Java
+        clients send only to temporary destinations that were announced."""
         owner = self._rights.owners.get(temporary)
         client = self._by_outlet.get(outlet)
         advisor = self._advisor
@@ -149,7 +149,7 @@ class Advising(Part):
             or (event is MessageEvent.NO_CONSUMER and (not policy.send_advisory_if_no_consumers or message.persistent))
         ):
             return
-        # A subscription that has no advisories of its own is not named.
+        # A subscription for which no ConsumerFact was published is not named.
         facts = self._consumers.get(subscription) if subscription is not None else None
         consumer = (facts[0].connection_id, facts[0].id) if facts else None
         discarded = subscription.dropped if isinstance(subscription, TopicSubscription) else 0
@@ -196,7 +196,7 @@ class Advising(Part):
         return None if owner is None else name_of(owner)
 
     def producer(self, client: Client, id: str, destination: Destination | None, count: int, *, is_there: bool) -> None:
-        """Publish that a producer came or went; its destination now has ``count`` of them."""
+        """Publish that a producer started or ended. ``count``: producers that its destination has now."""
         if self._audience.is_there:
             fact = ProducerFact(name_of(client), id, destination, is_there, 0 if destination is None else count)
             self.tell(fact, client.connection)
@@ -204,7 +204,7 @@ class Advising(Part):
     def subscribed(
         self, client: Client, command: Subscribe, subscription: Subscription, parts: tuple[Destination, ...]
     ) -> Work[None]:
-        """Publish that a subscription began; send it the present state, if it listens to advisories of it."""
+        """Publish that a subscription began. If it listens to advisories, send it their present state."""
         facts = tuple(
             ConsumerFact(
                 name_of(client),
@@ -327,5 +327,5 @@ class Advising(Part):
 
 
 def name_of(client: Client) -> str:
-    """Return the name of a client's connection: the client's own name for it, if its protocol has one."""
+    """Return the name of a client's connection: the name that the client chose, if its protocol has one."""
     return client.connection_id or client.connection.id

@@ -78,8 +78,8 @@ class Commitment:
 
 
 class Arrivals(Part):
-    """Makes messages visible. On the loop. ``scheduler``: gets messages that must wait for a time; None until there is
-    such a message."""
+    """Makes messages visible. Runs on the loop. ``scheduler``: holds messages that must wait for a time; None until
+    there is such a message."""
 
     def __init__(self, shared: Shared, dispatcher: Dispatcher) -> None:
         super().__init__(shared)

@@ -65,7 +65,7 @@ class Branch:
 
 
 class Branches(Part):
-    """Prepares and decides branches. On the loop; raises ClientError. ``by_key``: the open branches."""
+    """Prepares and decides branches. Runs on the loop; raises ClientError. ``by_key``: the open branches."""
 
     def __init__(self, shared: Shared, dispatcher: Dispatcher, arrivals: Arrivals, ending: TransactionEnd) -> None:
         super().__init__(shared)

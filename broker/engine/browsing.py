@@ -103,7 +103,7 @@ class Browsing(Part):
             yield from browse.let_go(pace)
             if subscription not in self._under_way or not subscription.is_open:
                 return
-            del browses[0]  # only now: ``end`` releases the rest, so that nothing is left when its client is gone
+            del browses[0]  # only now, because ``end`` releases the remaining browses if the client leaves
         del self._under_way[subscription]
         outlet = subscription.outlet
         tell(outlet, outlet.session.nothing, subscription.id)

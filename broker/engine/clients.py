@@ -200,7 +200,7 @@ class Clients(Part):
         if isinstance(command, Subscribe):
             error.refused_id = command.id
         is_login = isinstance(command, Connect | LogIn)
-        if error.kind is ErrorKind.SECURITY and not is_login:  # logins have log lines of their own
+        if error.kind is ErrorKind.SECURITY and not is_login:  # logins have separate log lines
             self._denials.note(client.connection, error.message, self._clock())
         session = client.session
         tell(client.connection, session.fail, error)

@@ -1,6 +1,6 @@
-"""Dead letters: messages that could not be delivered or have expired are moved as the policy says, or removed.
+"""Dead letters: the policy decides whether a message that could not be delivered, or has expired, is moved or removed.
 
-A dead letter is a copy as RegionBroker.sendToDeadLetterQueue makes it: it keeps the original destination, has no
+A dead letter is a copy, as in RegionBroker.sendToDeadLetterQueue: it keeps the original destination, has no
 expiration, and a property states the cause.
 """
 
@@ -34,9 +34,10 @@ log = logging.getLogger(__name__)
 
 CAUSE_PROPERTY = "dlqDeliveryFailureCause"
 DELIVERY_MODE_PROPERTY = "originalDeliveryMode"
-# Maximum number of remembered dead letters of durable subscriptions: others that give up the same message make no more.
+# Maximum number of remembered dead letters of durable subscriptions. If another subscription gives up the same message,
+# it makes no second dead letter.
 BURIED_MAX = 100_000
-# Maximum number of expired messages handed to the store in one round.
+# Maximum number of expired messages that one round passes to the store.
 ROUND_MAX = 128
 # Cost of an expired message, which may become a dead letter, in items of a step; and the messages of one queue in a
 # step.
@@ -45,8 +46,8 @@ STEP_MAX = ITEMS // _EXPIRED_ITEMS
 
 
 class DeadLetters(Part):
-    """Makes dead letters. ``added`` makes stored messages visible, ``fan_out`` gives letters of a topic to its plain
-    subscribers. ``tell`` publishes events of messages."""
+    """Makes dead letters. ``added`` makes stored messages visible, ``fan_out`` gives letters of a topic to its
+    non-durable subscribers. ``tell`` publishes events of messages."""
 
     def __init__(self, shared: Shared, fan_out: FanOut, added: Callable[[AddMessage, Outlet], Work[None]]) -> None:
         super().__init__(shared)
@@ -61,8 +62,8 @@ class DeadLetters(Part):
 
     def send_to_dlq(self, queue: QueueBase, entry: Entry, cause: str, waiting: ReceiptDue | None = None) -> bool:
         """Make ``entry``, which is out of its queue, a dead letter, or remove it if the policy keeps none. Return
-        whether ``waiting`` will be called when the store is done: there is nothing to store for a message that the
-        store does not have."""
+        whether the store calls ``waiting`` later; False: the store does not have the message, so there is nothing to
+        store."""
         return self._send_to_dlq(queue, entry, cause, waiting, is_expired=False)
 
     def expire(self, queue: QueueBase, entry: Entry, waiting: ReceiptDue | None = None) -> bool:
@@ -96,8 +97,8 @@ class DeadLetters(Part):
             if entry.order_key:
                 self._append(removal(queue, entry, context=waiting, kind=why))
             return bool(entry.order_key)
-        # Copies of one message, which have one id, may meet in a queue: here, or when one of them is retried and moved.
-        # A replay treats the second as a duplicate.
+        # Copies of one message have the same id. Two of them may come into one queue: as dead letters, or when one of
+        # them is retried and moved. A replay would treat the second as a duplicate.
         # prove: copies-have-letters-of-their-own "message.original_destination is not None" -> "False"
         has_own_id = key is not None or message.original_destination is not None
         letter = self._letter(message, destination, target, strategy, cause, has_own_id=has_own_id)
@@ -108,15 +109,15 @@ class DeadLetters(Part):
         return True
 
     def _maker(self, of: Destination, key: str | None, strategy: DeadLetterStrategy) -> str | None:
-        """Return the user whose quota the dead letters' destination uses; ``key``: of a durable subscription."""
+        """Return the user whose quota the dead letters' destination uses. ``key``: key of a durable subscription."""
         if key is None or not strategy.destination_per_durable_subscriber:
             return self._destinations.maker(of)
         durable = self._destinations.durables.get(key)
         return None if durable is None else durable.user  # prove: letters-of-durables-count-for-their-users
 
     def _place(self, target: Destination | None, of: Destination, maker: str | None) -> Destination | None:
-        """Return ``target``, or the queue that all share if ``maker`` may not have one more destination. The maker of a
-        destination from before a restart is not known: then half of the destinations are left for others."""
+        """Return ``target``, or the shared dead letter queue if ``maker`` may not have one more destination. The maker
+        of a destination from before a restart is not known: together they may use at most half of the destinations."""
         if target is None or of == DEFAULT_TARGET or (maker is None and not self._access.has_rights):
             return target
         if self._destinations.has_room_for(target, maker):
@@ -133,7 +134,7 @@ class DeadLetters(Part):
         *,
         has_own_id: bool,
     ) -> Message:
-        """Return the dead letter of a message; with an id of its own if others may give up the same message."""
+        """Return the dead letter of a message. ``has_own_id``: it gets a new id, because it may have copies."""
         self.count += 1
         for watcher in self.watchers:
             watcher[message.message_id] += 1
@@ -168,8 +169,8 @@ class DeadLetters(Part):
         return True
 
     def bury_lost(self, message: Message) -> None:
-        """Make a dead letter of ``message``, which a slow consumer of a topic lost, if the policy keeps it: one letter
-        for all consumers, and while there is room."""
+        """Make a dead letter of ``message``, which a slow consumer of a topic lost, if the policy keeps it and the
+        store is not full. All consumers that lose the message make one letter."""
         strategy = self._policies.of(message.destination).dead_letter
         maker = self._destinations.maker(message.destination)
         target = self._place(strategy.target(message.destination), message.destination, maker)
@@ -189,7 +190,7 @@ class DeadLetters(Part):
         self, message: Message, user: str | None, cause: str, parts: Sequence[AddMessage | RemoveMessage]
     ) -> Destination | None:
         """Make a dead letter of a due ``message`` that ``user`` may not send to its destination: it goes to the dead
-        letter destination of the first destination that it names, together with ``parts``. Return where it goes;
+        letter destination of the first destination that it names, together with ``parts``. Return this target;
         None: the policy keeps no such letter, and only ``parts`` are done."""
         of = names.split(message.destination)[0]
         strategy = self._policies.of(of).dead_letter
@@ -271,9 +272,9 @@ def dead_letter(
 class Expiring(Part):
     """Removes expired messages in bounded rounds, so that the store stays free for messages of clients.
 
-    A queue collects the expired messages that it meets (``Queue.expired``). They are removed in steps, the queues in
-    turn, those with consumers first. The operations of a round must be durable before the next round begins.
-    ``cleared`` is called with a queue that holds none any more."""
+    A queue collects the expired messages that it finds (``Queue.expired``). They are removed in steps, one queue after
+    the other, queues with consumers first. The operations of a round must be durable before the next round begins.
+    ``cleared`` is called with a queue that has no expired messages any more."""
 
     def __init__(self, shared: Shared, dead_letters: DeadLetters, cleared: Callable[[Queue], None]) -> None:
         super().__init__(shared)
@@ -301,8 +302,8 @@ class Expiring(Part):
             begin(self._round(), self._start)
 
     def _round(self) -> Work[None]:
-        """Do one round, and hand the store a mark after its operations: the next round begins when the mark comes
-        back."""
+        """Do one round, and pass an empty operation to the store after it: the next round begins when the store has
+        completed this operation."""
         stored = 0
         for _ in range(ROUND_MAX // STEP_MAX):
             stored += self._step(self._awaited or self._others)
@@ -325,7 +326,7 @@ class Expiring(Part):
             queue.forget(entry)
             try:
                 stored += self._expire(queue, entry)
-            except Exception:  # no client caused it: the others continue
+            except Exception:  # no client caused the error: the other messages are removed
                 log.exception("%s: removing expired messages %s", queue.destination, ERROR_OF_BROKER)
         if queue.expired:
             queues[queue] = None

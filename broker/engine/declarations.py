@@ -201,7 +201,7 @@ class Declarations(Part):
 
 
 class IdleDestinations(Part):
-    """Deletes destinations that are not used, if a policy says so (gc_inactive_destinations). Once a second.
+    """Deletes destinations that are not used, if a policy requires it (gc_inactive_destinations). Once a second.
 
     A destination is unused if it holds no message, has no consumer and no producer, and was sent nothing for some time.
     The store may still have messages of a queue that are not reported: so a mark is sent through the store first, which

@@ -1,4 +1,4 @@
-"""Durable subscriptions: their records in the store, topic by topic, and the consumer that takes their messages."""
+"""Durable subscriptions: their records in the store, one for each topic, and the consumer that takes their messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tandemmq.store.records.message import Destination, DestinationKind
 
 # Cost of adding a topic to a durable subscription, and of removing one, in items of a step.
 _BEGUN, _ENDED = 8, 8
-# Maximum number of topics of a durable subscription that are handed to the store at the same time.
+# Maximum number of topics of a durable subscription that are passed to the store at the same time.
 BEGINNING_MAX = 1_000
 
 
@@ -47,13 +47,13 @@ class DurableSubscriptions(Part):
     def __init__(self, shared: Shared, dispatcher: Dispatcher) -> None:
         super().__init__(shared)
         self._dispatcher = dispatcher
-        self._used: dict[Subscription, DurableSubscriber] = {}  # those that are not shared
+        self._used: dict[Subscription, DurableSubscriber] = {}  # without shared subscriptions
         self._ending: set[str] = set()  # keys of durable subscriptions that are being deleted
         shared.destinations.on_topic = self._join
 
     def get(self, client_id: str, name: str) -> DurableSubscriber | None:
         """Return the durable subscription of that client id and name; None: there is none. ClientError if client id and
-        name result in the key of a shared one."""
+        name result in the key of a shared subscription."""
         durable = self._destinations.durables.get(subscription_key(client_id, name))
         # prove: shared-ones-are-no-clients "isinstance(durable, SharedSubscriber)" -> "False"
         if isinstance(durable, SharedSubscriber):
@@ -66,7 +66,7 @@ class DurableSubscriptions(Part):
 
     def settled(self, client: Client, name: str) -> Work[DurableSubscriber | None]:
         """Wait until the former consumer of the client's durable subscription has left, and until its deletion is
-        complete, if any. Then return it, as ``get``. ClientError if the client leaves first."""
+        complete, if any. Then return it, like ``get``. ClientError if the client leaves first."""
         client_id = client.client_id()
         while True:
             durable = self.get(client_id, name)
@@ -101,7 +101,7 @@ class DurableSubscriptions(Part):
         if durable is not None:
             self.check_is_its(client, durable)
             if durable.no_local is None:
-                durable.no_local = command.no_local  # which cannot be a change (TopicRegion.hasDurableSubChanged)
+                durable.no_local = command.no_local  # not a change of the terms (TopicRegion.hasDurableSubChanged)
             if durable.terms == requested.terms:
                 return durable
             # JMS requires a new subscription under the same name.
@@ -111,7 +111,7 @@ class DurableSubscriptions(Part):
                 raise refusal(f"Durable subscription {name} of client {client_id} was replaced", kind=ErrorKind.STATE)
             durable.check_unused()  # prove: a-used-one-is-not-replaced "durable.check_unused()" -> "pass"
             more = max(1, len(missing) - len(durable.parts))
-        # Before the old one is deleted: a client that is refused keeps it.
+        # Checked before the old subscription is deleted: a client that is refused keeps it.
         self.check_may_make(client)
         self.check_room(requested, more)
         if present is not None:
@@ -135,7 +135,7 @@ class DurableSubscriptions(Part):
         for part in list(durable.parts.values()):
             # prove: what-was-taken-over-reserves-nothing "subscription.is_open" -> "True"
             if not (part.is_shared or subscription.is_open):
-                return  # a newer connection took its place
+                return  # a newer connection has replaced it
             if may_read(part.destination):
                 part.reserve(subscription)
                 known.append(part)
@@ -145,7 +145,7 @@ class DurableSubscriptions(Part):
                 yield
         missing = yield from self.missing(durable, pace)
         self.check_room(durable, len(missing))
-        count = len(missing) + 1  # one for this work itself
+        count = len(missing) + 1  # one more for this work
         stored = _Stored(client, command.receipt, count, subscription, known)
         if hold is not None:
             stored.count += 1
@@ -159,10 +159,10 @@ class DurableSubscriptions(Part):
             self._append(AddSubscription(durable.record, _record(durable, names.PATTERNS), kept))
         for number, topic in enumerate(missing):
             while len(missing) - number < stored.count - BEGINNING_MAX and subscription.is_open:
-                yield  # the store has others to serve, too
+                yield  # the store must also serve other clients
             if not subscription.is_open:
                 return
-            if topic in durable.parts:  # it began meanwhile, and is delivered by itself
+            if topic in durable.parts:  # the part has begun, and delivers its messages
                 stored.count -= 1
             else:
                 self._begin_part(durable, topic, stored, is_retroactive=command.is_retroactive)
@@ -193,7 +193,7 @@ class DurableSubscriptions(Part):
         return self._destinations.durables.get(subscription_key(durable.client_id, durable.name)) is durable
 
     def _is_stored(self, stored: _Stored, durable: DurableSubscriber, part: DurableSubscription | None = None) -> None:
-        """Count a record that the store has; deliver everything once it has all of them."""
+        """Count a record that the store has. When it has all records, begin deliveries."""
         if part is not None:
             stored.parts.append(part)
         stored.count -= 1
@@ -286,7 +286,7 @@ class DurableSubscriptions(Part):
                 self.claim(durable)  # its backlog may have been taken by now
 
     def claim(self, durable: DurableSubscriber) -> None:
-        """Record the user in the store for parts from before users were recorded. Only for parts that hold nothing:
+        """Record the user in the store for parts that have no user there yet. Only for parts without messages:
         ActiveMQ places a rewritten record after all its pending messages, and would not deliver them."""
         if durable.user is None:
             return
@@ -314,7 +314,7 @@ class DurableSubscriptions(Part):
                 yield
 
     def check_is_its(self, client: Client, durable: DurableSubscriber) -> None:
-        """Raise ClientError if the client is not its user and may not create and delete its topics."""
+        """Raise ClientError if the client is not the user of ``durable`` and has no admin rights on its topics."""
         if not may_use(self._access, client.principal, durable):
             raise refusal(
                 f"Durable subscription {durable.name} of client {durable.client_id} belongs to another user",

@@ -1,11 +1,11 @@
-"""Join the core, which decides, the store, which stores, and the sessions, which deliver.
+"""Engine: connects the core, which makes decisions, with the store and with the sessions of the clients.
 
-No method waits. A command is decided at once. Operations that must survive are handed to the store and come back
-through ``durable``, in order; only then does the client get its RECEIPT, and consumers the MESSAGE. Operations that
-need not survive take the same path without the store. All methods are called on the event loop.
+No method waits. The core decides each command at once. Operations that must survive a failure are passed to the store,
+which reports them in order by ``durable``. Only then the client gets its RECEIPT, and consumers get the MESSAGE.
+Operations that need not survive take the same path without the store. All methods are called on the event loop.
 
-An engine lives as long as one term as master. It does not handle the loss of the store: its connections are closed,
-and the next promotion builds a new one.
+An engine exists for one term as master. It does not handle the loss of the store: then all connections are closed, and
+the next promotion makes a new engine.
 """
 
 from __future__ import annotations
@@ -100,17 +100,20 @@ def _traced(send: Handler, tracing: Tracing) -> Handler:
 def destinations_of(
     store: Store, settings: EngineSettings, policies: Policies, start: Callable[[Work[None]], object]
 ) -> Work[Destinations]:
-    """Return the destinations with which an engine on ``store`` begins, in steps. Arguments as of the engine."""
+    """Return the destinations with which an engine on ``store`` begins, in steps. The arguments are those of Engine."""
     destinations = Destinations(settings, Memory(settings.memory_limit), store.queue, policies, start)
     yield from destinations.take_over(store.owners(), chain.from_iterable(each.adds_to for each in store.prepared()))
     return destinations
 
 
 class Engine:
-    """Carries out the commands of all clients over one store, for one term as master. On the loop. ``on_drained`` is
-    called when producers, held back while ``is_congested``, may continue; ``advisor`` makes the messages of advisory
-    topics (None: there are none); ``destinations`` is the result of ``destinations_of``, for this engine alone, if
-    it was made in slices before; ``tracing`` gets events of messages; ``of_settings``: see PrivateAccess."""
+    """Carries out the commands of all clients over one store, for one term as master. Runs on the loop.
+
+    ``on_drained``: called when producers, which are held back while ``is_congested``, may continue. ``advisor``: makes
+    the messages of advisory topics; None: there are no such messages. ``destinations``: result of ``destinations_of``
+    for this engine, if the caller has made it. ``tracing``: receives the events of messages. ``of_settings``: see
+    PrivateAccess.
+    """
 
     def __init__(
         self,
@@ -141,8 +144,8 @@ class Engine:
         )
         self._destinations = destinations or at_once(destinations_of(store, settings, policies, start))
         self.memory = memory = self._destinations.memory
-        self._reported: deque[list[StoreOperation]] = deque()  # by the store, and not processed yet
-        self.is_behind = False  # more than one of these waits
+        self._reported: deque[list[StoreOperation]] = deque()  # reports of the store that are not processed yet
+        self.is_behind = False  # True if more than one report waits
         self._is_taking_in = False
         self.reports = 0  # number of reports of the store
         most = settings.user_stored_bytes_max
@@ -236,11 +239,11 @@ class Engine:
 
     @property
     def is_congested(self) -> bool:
-        """True if the store, or this engine with its reports, is behind: producers have to wait for ``on_drained``."""
+        """True if the store, or the processing of its reports, is behind. Producers then wait for ``on_drained``."""
         return self.store.is_congested or self.is_behind
 
     def drained(self) -> None:
-        """Let producers continue, if nothing is congested: the store made progress."""
+        """Note that the store made progress: producers continue if neither the store nor this engine is behind."""
         if not self.is_congested:
             self._on_drained()
 
@@ -249,7 +252,7 @@ class Engine:
         begin(self._acknowledger.take_prefetches(list(self._clients.all)), self._start)
 
     def end(self) -> None:
-        """End the term: the engine has no connections any more, and does nothing on its own."""
+        """End the term. Call it when the engine has no connections any more. Afterwards the engine starts no work."""
         self.flow.end()
         self._dispatcher.preparing.end()
 
@@ -277,8 +280,9 @@ class Engine:
         client.principal = self._guarded.identify(user)
 
     def enter(self, connection: Connection, command: commands.Connect) -> None:
-        """Take the client id of ``command`` for a connection that was ``opened_as`` or ``opened_for``. Refused if
-        another connection has it. If the client itself connects, it takes the place of one that was ``opened_for``."""
+        """Take the client id of ``command`` for a connection that was ``opened_as`` or ``opened_for``. The id is
+        refused if another connection has it. A connection that was ``opened_for`` loses the id when the client itself
+        connects."""
         client: Client = connection.client
         self._clients.carry_out(client, command, self._login.enter)
 
@@ -333,7 +337,7 @@ class Engine:
         self._destinations.on_pause_ended = then
 
     def hang_up(self, connection_id: str) -> bool:
-        """Close a connection, as if its client had disconnected. Return False if there is none with that id."""
+        """Close a connection, as if its client had disconnected. Return False if no connection has that id."""
         client = self.inventory.client(connection_id)
         if client is not None:
             self._clients.hang_up(client)
@@ -427,7 +431,8 @@ class Engine:
 
     def _close_subscriptions(self, client: Client, left: dict[QueueBase, None], pace: Pace) -> Work[None]:
         subscriptions, client.subscriptions = client.subscriptions, {}
-        # All are closed before their messages are dispatched: none goes to another subscription of this client.
+        # All subscriptions are closed before their messages are dispatched, so that no message goes to another
+        # subscription of this client.
         for each in subscriptions.values():
             try:
                 yield from self._subscriber.close(each, left, pace, is_lost=client.is_lost)
@@ -461,7 +466,7 @@ class Engine:
         """Delay a disconnect until the earlier commands of its client are complete. The time limit for the next login
         restarts then."""
         clients = self._clients
-        client.is_lost = client.connection.has_hung_up  # then the end of the connection caused this command
+        client.is_lost = client.connection.has_hung_up  # True: the end of the connection caused this command
         if command.is_awaited:
             client.connection.await_login()
         if self.flow.is_holding and self.flow.holds_any_of(client):
@@ -496,8 +501,8 @@ class Engine:
     # ---- back from the store
 
     def durable(self, operations: list[StoreOperation]) -> None:
-        """Complete operations that are durable, in the order in which they were handed over. An error of one does not
-        affect the others."""
+        """Complete operations that are durable, in the order in which the store got them. An error of one operation
+        does not affect the others."""
         self.reports += 1
         self._reported.append(operations)
         self.is_behind = len(self._reported) > 1

@@ -37,7 +37,7 @@ NOBODY = cast("Outlet", object())
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Outgoing:
-    """A message on its way: the first ``position`` of ``audience`` have it."""
+    """A message that is going out. The first ``position`` subscribers of ``audience`` have it."""
 
     entry: Entry
     origin: Outlet
@@ -48,7 +48,7 @@ class _Outgoing:
 
 class FanOut:
     """Delivers a topic's message to its subscribers, to very many in slices. ``deliver`` passes deliveries to
-    sessions; ``start`` has work done in slices."""
+    sessions; ``start`` does work in slices."""
 
     __slots__ = ("_deliver", "_start", "_then", "_waiting", "origins")
 
@@ -84,7 +84,7 @@ class FanOut:
         holder = None if payer is None else payer.holder
         everyone = tuple(subscribers)
         if waiting is not None and waiting[-1].audience == everyone:
-            everyone = waiting[-1].audience  # one for all messages
+            everyone = waiting[-1].audience  # all messages share one tuple
         going = _Outgoing(topic.enter(message), origin, everyone, holder)
         self.origins[origin] += 1
         if waiting is None:
@@ -106,7 +106,7 @@ class FanOut:
         while waiting:
             try:
                 self._step(topic, waiting)
-            except Exception:  # the other subscribers still get it, and the next messages
+            except Exception:  # the other subscribers still get the message
                 log.exception("%s: a message %s", topic.destination, ERROR_OF_BROKER)
             yield
 
@@ -171,7 +171,7 @@ class Sifting(Part):
                         self._sift_one(subscription)
                         if pace.is_over():
                             yield
-                            break  # the next one has its turn
+                            break  # continue with the next subscription
                 except Exception:  # the others still get their messages
                     log.exception("%r: a message for %r %s", outlet, subscription.id, ERROR_OF_BROKER)
                 if subscription.is_open and subscription.unsifted:

@@ -419,7 +419,7 @@ class FlowControl(Part):
     # ---- warnings and figures
 
     def tick(self, now: int) -> None:
-        """Warn, once a second, of producers that still wait, as often as the policy says."""
+        """Warn, once a second, of producers that still wait, at the interval of the policy."""
         self.retry(now)
         for client, blocked in self._blocked.items():
             interval = self._policies.of(_first(blocked).reason.destination).blocked_producer_warning_interval

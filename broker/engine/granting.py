@@ -17,8 +17,8 @@ from tandemmq.broker.engine.acknowledge import Acknowledger
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.part import Part, Shared
 
-# A drain is answered when the deliveries that are under way are made: seconds before the first check, each next time
-# twice as long, and number of checks (2.5 s in all).
+# A drain is answered when the deliveries in progress are made. Seconds before the first check, which double for each
+# further check, and number of checks (2.5 s in all).
 DRAIN_POLL_SECONDS = 0.005
 DRAIN_POLLS_MAX = 9
 # Cost of making a dead letter, in items of a step.
@@ -26,7 +26,7 @@ _DEAD_LETTERED = 8
 
 
 class Granting(Part):
-    """Carries out Grant and GiveBack. On the loop."""
+    """Carries out Grant and GiveBack. Runs on the loop."""
 
     def __init__(self, shared: Shared, dispatcher: Dispatcher, acknowledger: Acknowledger) -> None:
         super().__init__(shared)
@@ -44,7 +44,7 @@ class Granting(Part):
         client.send_receipt(command.receipt)  # later deliveries belong to this grant
         self._acknowledger.resume(subscription)
         if command.is_drain and not self._dispatcher.browsing.is_under_way(subscription):
-            self._end_drain(subscription, number, 0)  # a browser has its own end
+            self._end_drain(subscription, number, 0)  # a browser reports its end itself
 
     def _end_drain(self, subscription: Subscription, number: int, polls: int) -> None:
         """Report the end of a drain, unless the grant is used up, or a later one replaced it."""
@@ -72,7 +72,7 @@ class Granting(Part):
                 yield
             queue = entry.queue
             if queue is None:
-                # Of a plain subscription: no other consumer gets it, and there is no letter of it when it ends.
+                # No durable subscription: no other consumer gets the message, and it never becomes a dead letter.
                 policy = self._policies.of(entry.message.destination).redelivery
                 if topic is not None and not (command.is_failed and policy.is_over(entry.refusals)):
                     of_topic.append(topic.take_back(entry, is_seen=command.is_failed))

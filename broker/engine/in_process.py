@@ -42,11 +42,12 @@ T = TypeVar("T")
 
 
 class InProcessClient:
-    """A connection and its session in one (broker.core.client.Connection, broker.core.delivery.Session). On the loop.
+    """Connection and its session in one object (broker.core.client.Connection, broker.core.delivery.Session). Runs on
+    the loop.
 
-    ``id`` is the connection's; ``peer`` is shown as its origin; ``is_bounded``: the code that uses this class limits
-    its memory; ``state``: see ``Engine.opened_for``. The engine's method ``closed`` ends it. Raises ClientError if the
-    engine refuses a command.
+    ``id``: id of the connection. ``peer``: shown as its origin. ``is_bounded``: the code that uses this class limits
+    its memory. ``state``: see ``Engine.opened_for``. The method ``closed`` of the engine ends it. Raises ClientError if
+    the engine refuses a command.
     """
 
     survives_errors: Final = True

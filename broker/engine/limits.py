@@ -44,7 +44,7 @@ class MustWait:
     """Reason to wait: a command of a client exceeds a limit now. Nothing was done; it waits, or fails with ``error``.
 
     ``limit`` is the setting that is reached, ``of`` the destination that it belongs to (None: the broker), ``used``
-    its usage. ``destination`` is where the message was sent; its policy says whether to wait. ``count``: number of
+    its usage. ``destination`` is where the message was sent; its policy decides whether to wait. ``count``: number of
     messages that are not taken.
     """
 
@@ -105,7 +105,7 @@ def memory_full(message: Message, target: Target, memory: Memory) -> MustWait | 
 
 
 class StoredBytes:
-    """Counts the bytes in the store for each user, if ``user_stored_bytes_max`` limits them. On the loop.
+    """Counts the bytes in the store for each user, if ``user_stored_bytes_max`` limits them. Runs on the loop.
 
     A message counts for its ``sender`` as long as the store needs its record: from the moment when the engine gives it
     to the store, or, in a transaction, from the moment when the client sent it. The store counts the messages that it
@@ -154,7 +154,7 @@ class StoredBytes:
         return usage
 
     def used(self, user: str) -> int:
-        """Return the bytes of ``user``: in the store, handed over to it, and in open transactions."""
+        """Return the bytes of ``user``: in the store, submitted to it, and in open transactions."""
         usage = self._usages.get(user)
         mine = 0 if usage is None else usage.handed_over + usage.in_transactions
         return mine + self._balance(user)

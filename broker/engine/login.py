@@ -28,7 +28,8 @@ class Sessions(Protocol):
 
     def find_user(self, client_id: str, then: Callable[[str | ClientError | None], None]) -> None:
         """Call ``then``, exactly once, with the user of the session that is kept for a client id; None: there is no
-        session, or its user is not known; ClientError: it could not be read. At once, if nothing has to be read."""
+        session, or its user is not known; ClientError: the session could not be read. ``then`` is called at once if
+        nothing has to be read."""
 
 
 class Login(Part):
@@ -40,7 +41,7 @@ class Login(Part):
         self._clients = clients
         self._advising = advising
         self._owners = ClientIds(shared)
-        self._of_user: dict[str, set[Client]] = {}  # where ``user_connections_max`` is set
+        self._of_user: dict[str, set[Client]] = {}  # only if ``user_connections_max`` is set
         self._client_ids: dict[str, Client] = {}
         # Users whose connections share a client id, with the number of these connections, without guests. None: users
         # who are not proved.
@@ -86,7 +87,8 @@ class Login(Part):
             self._clients.refuse(client, command, error)
 
     def _admit(self, client: Client, command: Connect, principal: Principal) -> None:
-        """Admit ``principal``. The user owns its connection id for good: the answer waits until that is stored."""
+        """Admit ``principal``. The user becomes the permanent owner of the connection id; the answer waits until this
+        is stored."""
         id, user = command.connection_id, principal.owner
         if id is not None:
             self._check_connection_id(client, id, principal)
@@ -106,8 +108,8 @@ class Login(Part):
         self._enter(client.principal, client, command)
 
     def _enter(self, principal: Principal, client: Client, command: Connect) -> None:
-        """Look up the owner of the client id. A session itself reads the user of its own client, so it is looked up
-        here only if another user may have to give way."""
+        """Look up the user of the session for the client id. If the client has a session, the session reads this user
+        later; then the look-up is done here only if another user is connected with the client id."""
         client_id, sessions = command.client_id, self.sessions
         if client_id is not None:
             names.check_length("the client id", client_id, ErrorKind.CLIENT_ID)
@@ -157,7 +159,7 @@ class Login(Part):
                 )
             former = other or former
         if former is not None and former in self._clients.leavers:
-            # All that the former client had must end before a client begins under the same name.
+            # All work of the former client must end before a client begins with the same id.
             begin = partial(self._begin, principal, session_user)
             self._clients.when_known(
                 client,
@@ -186,7 +188,7 @@ class Login(Part):
         tell(client.connection, client.session.connected, command, client.connection.id, user)
 
     def share_client_id(self, client: Client, command: ShareClientId) -> None:
-        """Give a client its client id, if its user may have that."""
+        """Give a client its client id, if its user may use this id."""
         client_id, sessions = command.client_id, self.sessions
         if client.id is not None:
             assert client.id == client_id, "a session has one client id"
@@ -228,9 +230,9 @@ class Login(Part):
         session_user: str | None,
         users: Iterable[str | None],
     ) -> None:
-        """Raise ClientError if one of ``users``, who are connected with a client id and are not guests, is not
-        ``principal``. An owner of the client id may have it nevertheless: the others can make no state under it. So may
-        a guest, who makes none."""
+        """Raise ClientError if one of ``users`` is not ``principal``. ``users``: those who are connected with the
+        client id and are not guests. An owner of the client id may use it nevertheless, because the others can make no
+        state under it. A guest may use it, too, because a guest makes no state."""
         if client.is_guest or self._owners.is_owner(principal, client_id, session_user):
             return
         if any(each != principal.owner for each in users):
@@ -255,7 +257,7 @@ class Login(Part):
         return owns(principal, id, session_user) and not owns(other.principal, id, session_user)
 
     def _count_for(self, principal: Principal, client: Client) -> None:
-        """Count one more connection of the user, until it leaves. ClientError if there are too many."""
+        """Count one more connection of the user, until the client leaves. ClientError if there are too many."""
         most, owner = self._settings.user_connections_max, principal.owner
         if most is None or owner is None or client.is_stand_in:
             return
@@ -281,7 +283,8 @@ class Login(Part):
             self._clients.hang_up(former)
 
     def _check_connection_id(self, client: Client, id: str, principal: Principal) -> None:
-        """Check the owner of a connection id: its first user, also while away, because message ids begin with it."""
+        """Check that ``principal`` may use a connection id. It belongs to its first user, even if that user is not
+        connected, because message ids begin with it."""
         names.check_length("the id of a connection", id, ErrorKind.CLIENT_ID)
         former = self._connection_ids.get(id)
         is_anothers = former is not None and former.principal.name != principal.name
@@ -322,7 +325,7 @@ class Login(Part):
 
 
 def _check_not_reserved(client_id: str) -> None:
-    # With a colon it could make the key of a shared subscription (``subscription_key``).
+    # A client id with a colon could produce the key of a shared subscription (``subscription_key``).
     # prove: no-client-id-reaches-shared-ones "or client_id" -> "and client_id"
     if client_id == CLIENT_ID or client_id.startswith(f"{CLIENT_ID}:"):
         raise ClientError(f"Client id {client_id!r} is reserved for the broker", kind=ErrorKind.CLIENT_ID)

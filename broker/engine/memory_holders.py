@@ -1,7 +1,7 @@
 """Stop deliveries to connections that hold too much of the broker's memory until they release some; list the largest
 holders.
 
-See broker.core.memory for the rule. A connection that is held back is checked every few milliseconds, and reported
+See broker.core.memory for the rule. A connection that is held back is checked every RETRY_SECONDS, and reported
 after a second: in the log once, in ``status`` as long as it lasts.
 """
 
@@ -34,8 +34,8 @@ Figures = dict[str, Any]
 
 
 class MemoryHolders:
-    """Holds back connections that hold too much memory, and lists the largest holders. ``clients`` are the engine's;
-    ``call_later(seconds, function)`` is the loop's."""
+    """Holds back connections that hold too much memory, and lists the largest holders. ``clients``: clients of the
+    engine. ``call_later(seconds, function)``: method of the event loop."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class MemoryHolders:
         return list(islice((client for client in self._clients if client.holder.is_held_back), NAMED_MAX))
 
     def held_back(self) -> list[Figures]:
-        """Return the connections that are held back, at most NAMED_MAX: plain values."""
+        """Return the connections that are held back, at most NAMED_MAX, as plain values."""
         return [_figures(client) for client in self._held_back()]
 
     @property

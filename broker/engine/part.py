@@ -26,11 +26,11 @@ def at_once_on_the_loop(work: Callable[[], object], then: Callable[[], None]) ->
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Time, and functions for work that takes time. ``clock`` returns milliseconds since 1970; ``call_later(seconds,
-    function)`` is the loop's. ``start`` does long work in slices; ``start_first`` (None: ``start``) does work for which
-    all clients wait. ``in_thread(work, then)`` does work that takes too long for the loop, and then calls ``then`` on
-    the loop; ``prepare_in_thread`` does work that takes very long. ``zone``: time zone of cron entries. ``monotonic``
-    returns seconds, for measurements."""
+    """Clocks, and functions for long work. ``clock`` returns milliseconds since 1970. ``call_later(seconds, function)``
+    is the method of the event loop. ``start`` does long work in slices; ``start_first`` (None: ``start``) does work for
+    which all clients wait. ``in_thread(work, then)`` does work that takes too long for the loop, and then calls
+    ``then`` on the loop; ``prepare_in_thread`` does work that takes very long. ``zone``: time zone of cron entries.
+    ``monotonic`` returns seconds, for measurements."""
 
     clock: Callable[[], int]
     call_later: CallLater = lambda seconds, function: None
@@ -44,7 +44,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Arguments of each part of the engine. ``stored`` counts the bytes of each user that are handed to the store;
+    """Arguments of each part of the engine. ``stored`` counts the bytes of each user that are passed to the store;
     None: they are not limited."""
 
     store: Store

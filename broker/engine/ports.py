@@ -53,7 +53,7 @@ class Store(Protocol):
     def owners(self) -> Iterable[Owner]: ...
 
     def is_of_former_term(self, owner: int, order_key: OrderKey) -> bool:
-        """Return whether a message was there when this broker became master."""
+        """Return whether a message was stored before this broker became master."""
 
     def connections(self) -> list[tuple[str, str]]: ...
 
@@ -77,20 +77,20 @@ class DueSender(Protocol):
     """Sends scheduled messages that are due."""
 
     def acting_for(self, user: str | None) -> Client:
-        """Return a client for later work of ``user``, with the rights that the user has now. It receives nothing.
-        Raise ClientError as Access.identify does."""
+        """Return a client for later work of ``user``, with the rights that the user has now. The client receives no
+        messages. Raise ClientError as Access.identify does."""
 
     def check_due(self, client: Client, message: Message) -> None:
         """Raise ClientError if a destination that ``message`` would reach is closed to ``client``."""
 
     def check_room(self, message: Message) -> None:
-        """Raise ClientError if ``message`` is too much for its user (user_stored_bytes_max)."""
+        """Raise ClientError if ``message`` exceeds the limit of its user (user_stored_bytes_max)."""
 
     def send_due(
         self, client: Client, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace
     ) -> Work[None]:
         """Store ``message`` in its destinations, in one Atomic with ``parts``. When that is durable, make the message
-        visible, in steps. Raise ClientError if it cannot be sent; then the store got nothing."""
+        visible, in steps. Raise ClientError if ``message`` cannot be sent; then nothing was stored."""
 
     def bury_due(
         self, user: str | None, message: Message, cause: str, parts: Sequence[AddMessage | RemoveMessage]
@@ -108,7 +108,7 @@ class Callback:
 
 
 class Tracing(Protocol):
-    """Gets the events of messages, if the operator wants spans of them (broker.engine.tracing)."""
+    """Receives the events of messages if the operator has configured tracing (broker.engine.tracing)."""
 
     def sent(self, message: Message) -> None: ...
 
@@ -119,5 +119,5 @@ class Tracing(Protocol):
     def delivered(self, message: Message, destination: Destination) -> None: ...
 
 
-# Event of a message of a destination, and the consumer concerned.
+# (event, message, destination, consumer): reports an event of a message. The consumer is None if none is concerned.
 Notify = Callable[[MessageEvent, Message, Destination, Subscription | None], None]

@@ -1,4 +1,4 @@
-"""SEND: a message of a client is handed to the store, or becomes visible at once; or it waits, because a limit is
+"""SEND: a message of a client is submitted to the store, or becomes visible at once; or it waits, because a limit is
 reached.
 
 Most messages go to one queue or topic: that takes one look-up in a dictionary of the client.
@@ -46,8 +46,8 @@ from tandemmq.store.writer.space import StoreFull
 
 
 class Sender(Part):
-    """Hands messages of clients to the store, and makes those visible at once that are not stored. On the loop; raises
-    ClientError."""
+    """Passes messages of clients to the store. Messages that are not stored become visible at once. Runs on the loop;
+    raises ClientError."""
 
     def __init__(self, shared: Shared, router: Router, arrivals: Arrivals) -> None:
         super().__init__(shared)

@@ -53,7 +53,7 @@ Key = tuple[QueueBase, int | str]
 
 
 class Suspects(Part):
-    """Counts messages that come back, and delivers suspects one after the other. On the loop."""
+    """Counts messages that come back, and delivers suspects one after the other. Runs on the loop."""
 
     def __init__(self, shared: Shared, dead_letters: DeadLetters, dispatch: Callable[[QueueBase], None]) -> None:
         super().__init__(shared)

@@ -27,7 +27,7 @@ from tandemmq.store.records.message import Destination, DestinationKind, Message
 
 # Bytes of a message that take as long to copy as one more item of a step.
 COPIED_BYTES: Final = 16 * 1024
-# Destinations of which a client's rights are remembered; beyond it all are forgotten, and checked again.
+# Maximum number of destinations for which a client's rights are remembered. If there are more, all are checked again.
 MAY_SEND_REMEMBERED: Final = 1000
 
 
@@ -109,7 +109,7 @@ class Router(Part):
                 routed += yield from self._forwarded(
                     client, message, [mirrored.topic(destination.name)], pace, forwards
                 )
-            if routed and isinstance(target, Queue):  # one of several copies, which names its origin as the others do
+            if routed and isinstance(target, Queue):  # one of several copies: all name the original destination
                 origin = message.original_destination or destination
                 message = altered(message, original_destination=origin)  # prove: kept-copies-say-that-they-are
             routed.append((message, target))
@@ -149,7 +149,7 @@ class Router(Part):
         """Add the copies for the queues of a virtual topic."""
         destination = message.destination
         for each in list(self._destinations.virtual_queues(destination.name)):
-            if self._destinations.exists(each):  # it may have ended since the first step
+            if self._destinations.exists(each):  # the queue may have ended since the first step
                 queue = self._destinations.queue(each)
                 if (yield from self._is_wanted(queue, message, destination, pace)):
                     routed.append((altered(message, destination=each, original_destination=destination), queue))
@@ -157,7 +157,8 @@ class Router(Part):
                 yield
 
     def _is_wanted(self, queue: Queue, message: Message, topic: Destination, pace: Pace) -> Work[bool]:
-        """Return whether that queue of a virtual topic gets the message: any does, or one whose consumers select it."""
+        """Return whether a queue of a virtual topic gets the message. If the queue is selector-aware, a consumer must
+        select the message."""
         if not self._destinations.is_selector_aware(queue.destination, topic.name):
             return True
         for each in list(queue.users):
@@ -169,7 +170,8 @@ class Router(Part):
         return False
 
     def _is_known_to_be_wanted(self, queue: Queue, message: Message, topic: Destination) -> bool:
-        """Return whether a queue gets the message, as far as cheap selectors say: an expensive one selects nothing."""
+        """Return whether a queue gets the message according to cheap selectors. Expensive selectors are not evaluated,
+        and count as not matching."""
         return not self._destinations.is_selector_aware(queue.destination, topic.name) or any(
             selector is None or (selector.is_cheap and selector.matches(message))
             for selector in (each.selector for each in queue.users)
@@ -265,8 +267,8 @@ class Router(Part):
                 pass
 
     def keeps_origin(self, client: Client, message: Message) -> bool:
-        """Return whether ``message`` may name its original destination: its dead letter goes to that, so the client
-        must have the right to send there."""
+        """Return whether ``message`` may name its original destination. A retry of its dead letter sends it there, so
+        the client must have the right to send there."""
         origin = message.original_destination
         if origin is None or client.may_feed(message.destination):
             return True
@@ -288,7 +290,7 @@ class Router(Part):
         can."""
         if destination in client.may_send:
             if not client.may_feed(destination):
-                # It may have ended since then.
+                # The destination may have ended since then.
                 self._check_may_begin(client, destination)  # prove: recreating-needs-the-right
             return
         if client.may_feed(destination):
@@ -306,7 +308,7 @@ class Router(Part):
                 "Clients act on its messages, so only the broker sends them.",
                 ErrorKind.SECURITY,
             )
-        # First: the answer must not tell whether the destination exists.
+        # This check is first: the answer must not reveal whether the destination exists.
         self._access.check(client.principal, Operation.WRITE, destination)  # prove: rights-before-existence-write
         self._check_may_begin(client, destination)
         self._remember(client, destination)
@@ -331,7 +333,7 @@ class Router(Part):
     def _remember(self, client: Client, destination: Destination) -> None:
         """Remember that the client may send there."""
         if not client.is_there:
-            return  # its messages may continue when it is gone, and nothing would remove this
+            return  # its messages may continue after its end, and nothing would remove this entry
         holder = client.holder
         is_counted = not client.is_acting  # an acting client is dropped when its work is done, and does not end
         is_full = holder.by_kind[Kind.STATE] > holder.memory.held_max

@@ -379,7 +379,7 @@ class Scheduler:
             text = f"scheduled message {due.job} for {message.destination}: {cause}{error.message}"
             if place is None:
                 log.warning("%s (no dead letter is kept of it)", text, extra=log_events.DENIED)
-            else:  # the letter says the same
+            else:  # the dead letter has the same cause
                 self._limited.warning("scheduler", "refused", f"{text} (dead letter in {place})", log_events.DENIED)
 
     def _try_later(self, found: PagedMessage, time: int) -> None:

@@ -130,7 +130,7 @@ class SharedSubscriptions(Part):
         durable = self._share(asked.name)
         if durable is None or not command.has_terms or durable.terms == asked.terms:
             return durable
-        # Before it is deleted: a client that is refused keeps it.
+        # Checked before the subscription is deleted: a client that is refused keeps it.
         missing = yield from self._durables.missing(asked, Pace())
         while self._durables.is_ending(CLIENT_ID, asked.name):
             yield

@@ -1,6 +1,6 @@
 """Do the steps of long work (broker.core.slices) on the event loop: each turn uses a part of its time only.
 
-A step may take 2 ms (a selector), and a receipt needs four iterations of the loop: its command is read, handed to the
+A step may take 2 ms (a selector), and a receipt needs four iterations of the loop: its command is read, passed to the
 store, reported, written. So after a long turn the next turn comes four iterations later: a receipt waits for one long
 turn at most.
 """

@@ -1,4 +1,4 @@
-"""Slow consumers: reported (advisory_for_slow_consumers), and cut off if a policy says so.
+"""Slow consumers: reported (advisory_for_slow_consumers), and ended if a policy requires it.
 
 They are checked once a second, and only if a policy requires it. A consumer is slow if it has no room while messages
 wait for it, and took nothing since the last check (AbortSlowConsumerStrategy); with ``max_time_since_last_ack`` if it

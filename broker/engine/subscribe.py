@@ -51,7 +51,7 @@ def _queue_of(subscription: Subscription) -> Queue | None:
 
 
 class Subscriber(Part):
-    """Begins and ends subscriptions. On the loop; raises ClientError."""
+    """Begins and ends subscriptions. Runs on the loop; raises ClientError."""
 
     def __init__(self, shared: Shared, dispatcher: Dispatcher, advising: Advising) -> None:
         super().__init__(shared)
@@ -118,7 +118,7 @@ class Subscriber(Part):
                 "A temporary destination is read by the connection that made it.",
                 ErrorKind.DESTINATION,
             )
-        # First: the answer must not tell whether the destination exists.
+        # This check is first: the answer must not reveal whether the destination exists.
         self._access.check(client.principal, Operation.READ, part)  # prove: rights-before-existence-read
         if (not names.is_wildcard(part.name) or self._destinations.needs_queue(part)) and not self._destinations.exists(
             part
@@ -484,7 +484,7 @@ class Subscriber(Part):
                 topic.close(subscription)
                 if pace.is_full():
                     yield
-            yield from subscription.let_go_of_all(pace)  # also messages of topics that are gone
+            yield from subscription.let_go_of_all(pace)  # also messages of ended topics
         self._durables.left(subscription)
         self._advising.unsubscribed(subscription)
         yield from self._shares.left(subscription)

@@ -1,11 +1,11 @@
-"""Spans of messages, for OpenTelemetry. On the loop; imported only if a broker makes spans.
+"""Spans of messages, for OpenTelemetry. Runs on the loop; imported only if a broker makes spans.
 
     publish    from SEND until the message is visible in its destination         a child of the producer's span
       store    of a persistent one: the wait for the disk
       deliver  from visible until a consumer gets it; one for each consumer
 
 The producer's span is the W3C context in the message, ``traceparent`` and ``tracestate``, which consumers get
-unchanged. A part of the messages without a context begins a new trace.
+unchanged. Of the messages without a context, a configured part begins new traces.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.message import Destination, Message
 
 HEADERS: Final = ("traceparent", "tracestate")
-#: Messages whose spans are kept for their deliveries; the ones sent first are forgotten.
+#: Maximum number of messages whose spans are kept for their deliveries. The oldest are forgotten first.
 KNOWN_MAX: Final = 10_000
 _propagator = TraceContextTextMapPropagator()
 
@@ -98,7 +98,7 @@ class Tracing:
             "messaging.destination.name": destination.name,
             "messaging.message.id": message.message_id,
         }
-        # An empty context: the context of the loop's thread does not belong to it.
+        # An empty context, because the context of the loop's thread does not belong to the message.
         context = Context() if context is None else context
         return self._tracer.start_span(f"{what} {destination.name}", context, kind, attributes, start_time=began)
 
@@ -115,7 +115,7 @@ def exported_to(endpoint: str) -> SpanProcessor:
 
 
 def _context_of(message: Message) -> Context | None:
-    """Return the context of a message; None: it has no valid one."""
+    """Return the context of a message; None: it has no valid context."""
     try:
         properties = message.quick_properties
     except RecordDamaged:

@@ -21,7 +21,7 @@ from tandemmq.store.records.transactions import LocalTransactionId, TransactionI
 
 
 class TransactionEnd(Part):
-    """Commits transactions, or rolls them back. On the loop."""
+    """Commits transactions, or rolls them back. Runs on the loop."""
 
     def __init__(self, shared: Shared, dispatcher: Dispatcher, sender: Sender) -> None:
         super().__init__(shared)
@@ -131,7 +131,7 @@ class TransactionEnd(Part):
         return operations, volatile
 
     def settle(self, transaction: Transaction, pace: Pace) -> Work[None]:
-        """Settle the messages that it acknowledged: they are gone."""
+        """Settle the messages that the transaction acknowledged: they are removed."""
         transaction.give_back()
         for subscription, tag, entry in transaction.acknowledged:
             subscription.let_go(entry)

@@ -26,7 +26,7 @@ from tandemmq.store.records.transactions import LocalTransactionId, TransactionI
 
 
 class Transactions(Part):
-    """Collects transactions and branches until they end. On the loop; raises ClientError."""
+    """Collects transactions and branches until they end. Runs on the loop; raises ClientError."""
 
     def __init__(self, shared: Shared, dispatcher: Dispatcher, sender: Sender) -> None:
         super().__init__(shared)

@@ -51,7 +51,8 @@ from tandemmq.store.threads import OS_THREADS, Threads
 log = logging.getLogger(__name__)
 
 FOLLOW_INTERVAL_SECONDS = 0.1
-# Pause after a demotion or a failed promotion, for the other broker: longer each time, with jitter.
+# Pause after a demotion or a failed promotion, in which the other broker can become master. Each pause is longer, with
+# jitter.
 BACK_OFF_SECONDS_MIN = 0.2
 BACK_OFF_SECONDS_MAX = 10.0
 # A free lock is taken within this time. After this time, the broker reports that it is a standby.
@@ -65,11 +66,12 @@ T = TypeVar("T")
 
 
 class Mastership:
-    """Life of a broker as standby and master. All on the loop, where its attributes may be read any time.
+    """Life of a broker as standby and master. All methods run on the loop. Attributes may be read there at any
+    time.
 
-    ``demotions`` counts by trouble. ``holder`` and ``waiters`` are the last ones read from the lock.
-    ``holder_silent_seconds``: for how long the holder had shown no sign of life then; None: it is well, or its kind of
-    lock shows no signs.
+    ``demotions``: trouble -> number of demotions. ``holder`` and ``waiters``: result of the last read of the lock.
+    ``holder_silent_seconds``: for how long the holder had shown no sign of life at that read; None: the holder is not
+    silent, or this kind of lock has no signs of life.
     """
 
     def __init__(
@@ -108,7 +110,7 @@ class Mastership:
         self._back_off_max = back_off_seconds_max
         self._hands_off_seconds = hands_off_seconds
         self._bounds = bounds
-        self._hands_off = 0.0  # for the next time that this broker stands by
+        self._hands_off = 0.0  # seconds; for the next time that this broker stands by
         self._has_stood = False
         self._stop = asyncio.Event()
         self._handover: asyncio.Future[None] | None = None  # set when a handover is requested
@@ -118,7 +120,7 @@ class Mastership:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock: LockThread | None = None
         self._life: VolumeThread | None = None
-        self._overdue: asyncio.Future[None] | None = None  # a release
+        self._overdue: asyncio.Future[None] | None = None  # a release that has no answer yet
 
     @property
     def role(self) -> Role:
@@ -150,7 +152,7 @@ class Mastership:
         return self._overdue is not None and not self._overdue.done()
 
     def stop(self) -> None:
-        """Request an orderly end of ``run``: a master hands over. On the loop; returns at once."""
+        """Request an orderly end of ``run``: a master hands over. Runs on the loop; returns at once."""
         self._stop.set()
         if self._lock is not None:
             self._lock.stop_waiting()
@@ -206,7 +208,7 @@ class Mastership:
         self._handed_over(store, began)
 
     async def _open(self, life: VolumeThread) -> AnyStandby | None:
-        """Open the standby. None: a stop was requested. Nothing is held meanwhile, so a hung volume may take any
+        """Open the standby. None: a stop was requested. This broker holds no lock then, so a hung volume may take any
         time."""
         opening = life.do(self._open_standby, close_by=lambda standby: standby.close)
         return opening.result() if await self._unless_stopped(opening) else None
@@ -231,7 +233,7 @@ class Mastership:
             self._record("lock-not-released")
 
     async def _answer(self, error: Exception) -> None:
-        """Apply the answer of the table; raises ``error`` if the answer is to end."""
+        """Apply the answer of the table. Raises ``error`` if the answer is END."""
         if self._is_the_end(error):
             raise error
         if self.phase is not Phase.DEMOTED:
@@ -371,7 +373,7 @@ class Mastership:
         loop = asyncio.get_running_loop()
 
         def has_proof() -> bool:
-            """Return whether the proof holds. The proof seen by a life that is over belongs to another life."""
+            """Return whether the proof is valid. A life that has ended may see the proof of a later life."""
             return not life.is_over and locker.proof().holds_at(now())  # prove: proof-of-this-life
 
         def promote() -> AnyStore:
@@ -443,7 +445,7 @@ class Mastership:
 
         async def serve() -> None:
             await self._unless_stopped(requested)
-            # While clients are still served: the last checkpoint, for which clients wait, then has little to do.
+            # A checkpoint while clients are still served leaves little work for the last one, for which clients wait.
             self._record("handover-asked", reason="stop" if self._stop.is_set() else "asked for")
             done = [asyncio.wrap_future(each) for each in store.checkpoint()]
             await self._in_time(Wait.CHECKPOINT, asyncio.wait(done))
@@ -483,7 +485,7 @@ class Mastership:
         requests, self._requests = self._requests, []
         for request in requests:
             if request.done():
-                continue  # the caller is gone
+                continue  # the caller has given up
             if isinstance(outcome, HandedOver):
                 request.set_result(outcome)
             else:

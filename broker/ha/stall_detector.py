@@ -1,6 +1,6 @@
-"""Watch over the event loop of a broker that holds the lock, on a thread of its own.
+"""Watch over the event loop of a broker that holds the lock, on a separate thread.
 
-A loop that hangs cannot close its connections. It still holds the lock, because the lock has a thread of its own. So
+A loop that hangs cannot close its connections. It still holds the lock, because the lock has a separate thread. So
 another thread must notice the hang and release the lock.
 """
 

@@ -1,6 +1,6 @@
 """The life of a broker as two tables: the phase that follows an event, and the result of each trouble.
 
-`TRANSITIONS` says which phase an event leads to; there is no other way from one phase to another. `RECOGNISED` lists
+`TRANSITIONS` has the phase after each event; there is no other way from one phase to another. `RECOGNISED` lists
 the types, errnos and SQLSTATEs by which a failure is recognised; the text of a message is never used. `ANSWERS` is the
 result of each trouble at each moment. Together they replace ActiveMQ's IO exception handlers; ``tandemmq doctor
 errors`` prints them.

@@ -59,8 +59,8 @@ class _Term:
 
 
 class MqttClients:
-    """Implementation of ``broker.protocols.mqtt.conversation.Hooks``. On the loop. Call ``begin`` and ``end`` for each
-    term as master; sessions exist only within a term. ``name``: the broker's name.
+    """Implementation of ``broker.protocols.mqtt.conversation.Hooks``. Runs on the loop. Call ``begin`` and ``end`` for
+    each term as master; sessions exist only within a term. ``name``: the broker's name.
     """
 
     def __init__(

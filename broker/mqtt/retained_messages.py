@@ -53,7 +53,7 @@ _OF_A_TERM_BITS: Final = 40
 
 
 class Retaining(InProcessClient):
-    """The retained messages of one term. On the loop.
+    """The retained messages of one term. Runs on the loop.
 
     Limits: ``messages_max``, ``bytes_max``, and a part of the broker's memory. A message above a limit is not retained.
     Messages of a former term stay, even above a limit. ``clock`` returns milliseconds since 1970. ``on_ended`` is

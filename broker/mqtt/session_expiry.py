@@ -97,7 +97,7 @@ class _Away:
 
 
 class SessionExpiry:
-    """Ends sessions and publishes wills in one term. On the loop. ``name``: the broker's name. ``clock`` returns
+    """Ends sessions and publishes wills in one term. Runs on the loop. ``name``: the broker's name. ``clock`` returns
     milliseconds since 1970."""
 
     def __init__(self, engine: Engine, name: str, clock: Callable[[], int], may_retain: MayRetain) -> None:

@@ -49,8 +49,8 @@ _SUBSCRIPTIONS: Final = "subscriptions/count"
 
 
 class SysTopics:
-    """Publishes the figures of one term. On the loop. ``interval_ms`` 0: no figures are published. ``counts`` returns
-    the figures of MQTT clients."""
+    """Publishes the figures of one term. Runs on the loop. ``interval_ms`` 0: no figures are published. ``counts``
+    returns the figures of MQTT clients."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ MayRetain = Callable[[Destination, int], int]
 
 
 class Wills:
-    """Wills of one term. On the loop. ``holder`` counts their memory. ``clock`` returns milliseconds since 1970.
+    """Wills of one term. Runs on the loop. ``holder`` counts their memory. ``clock`` returns milliseconds since 1970.
     ``next_message_id`` returns ids for their messages."""
 
     def __init__(

@@ -1,8 +1,8 @@
 """Connectors made from the settings: protocol, sessions and limits of each, and the addresses that are advertised to
 clients.
 
-Clients of OpenWire and AMQP learn the addresses of all brokers: set by the operator, otherwise advertised by the
-members of the set.
+Clients of OpenWire and AMQP learn the addresses of all brokers. The operator can set these addresses; otherwise they
+are the addresses that the members of the set advertise.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def _websocket(
     return WebSocketOptions(
         subprotocols,
         Origins(options.allowed_origins, hosts),
-        # The protocol in the WebSocket checks its own frames, and answers a frame that is too long.
+        # The protocol inside the WebSocket checks the length of its frames, and answers a frame that is too long.
         max(connector.options.max_frame_size, PASSED_OVER_BYTES_MAX),
         options.handshake_timeout / 1000,
         options.ping_interval / 1000,
@@ -280,8 +280,8 @@ class MemberConnectors(NamedTuple):
 
 
 class AdvertisedAddresses:
-    """Advertised addresses of all brokers. Connectors refer to the lists that ``of`` returns, which change in place. On
-    the loop.
+    """Advertised addresses of all brokers. Connectors refer to the lists that ``of`` returns, which change in place.
+    Runs on the loop.
 
     ``configured``: broker.failover_uris. If it is not empty, the lists do not change.
     """
@@ -297,8 +297,8 @@ class AdvertisedAddresses:
 
     def update(self, voters: Iterable[str], members: Mapping[str, MemberConnectors]) -> bool:
         """Update the lists. ``voters``: store ids of all members; ``members``: the connectors of the reachable ones, by
-        store id. Return whether lists of OpenWire changed: only its clients are informed after they connected. The
-        addresses of a member that is not reachable stay in the lists, because it may return."""
+        store id. Return whether lists of OpenWire changed: only OpenWire clients are informed of changes after they
+        have connected. The addresses of a member that is not reachable stay in the lists, because it may return."""
         if self._is_configured:
             return False
         known = {**self._known, **members}
@@ -313,7 +313,7 @@ class AdvertisedAddresses:
 
 
 def _chosen(configured: Sequence[str], scheme: str) -> list[str]:
-    """Return the addresses for clients with that scheme. Those of OpenWire are for all of its clients."""
+    """Return the addresses for clients with that scheme. All clients of OpenWire get the same addresses."""
     schemes = {each: each.partition("://")[0] for each in configured}
     if scheme in ("tcp", "ssl"):
         return [each for each in configured if schemes[each] not in _AMQP_SCHEMES]

@@ -126,8 +126,8 @@ class BindError(OSError):
 class Server:
     """All connectors of one broker, in all its terms as master.
 
-    ``bind`` -> (``listen`` -> ``close`` or ``abort``)* -> ``unbind``. On the loop. ``close`` and ``abort`` may also be
-    called when it does not listen.
+    ``bind`` -> (``listen`` -> ``close`` or ``abort``)* -> ``unbind``. Runs on the loop. ``close`` and ``abort`` may be
+    called also when the connectors do not listen.
     """
 
     def __init__(

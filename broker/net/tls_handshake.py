@@ -177,7 +177,8 @@ class TlsServer:
 
 
 class Handshake(asyncio.BufferedProtocol):
-    """Handshake in progress. Received bytes of its peer wait for their turn; further bytes are not read. On the loop.
+    """Handshake in progress. Received bytes of its peer wait for their turn; further bytes are not read. Runs on the
+    loop.
 
     Until the ClientHello is whole, only its bytes are kept: the objects of TLS take much more time and memory. The
     result of ``hello`` is "" then, or the reason why there is no ClientHello. Call ``begin`` before the loop's

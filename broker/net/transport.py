@@ -128,7 +128,7 @@ class Store(Protocol):
 
 
 class Engine(Protocol):
-    """Part of the engine that a connection uses. On the loop."""
+    """Part of the engine that a connection uses. Runs on the loop."""
 
     @property
     def store(self) -> Store: ...

@@ -95,8 +95,8 @@ class Turns:
         self._call()
 
     def wait(self, connection: Waiting, *, has_spent: bool, is_sender: bool = False) -> None:
-        """Call ``resume`` of ``connection`` in a later turn; it does not wait already. ``has_spent``: it had its
-        slice; ``is_sender``: it sent messages at the end of it."""
+        """Call ``resume`` of ``connection``, which does not wait already, in a later turn. ``has_spent``: it had its
+        slice; ``is_sender``: it sent messages at the end of the slice."""
         line = self._fresh if not has_spent else self._senders if is_sender else self._spent
         line.append(connection)
         self._call()

@@ -42,7 +42,7 @@ class Reader(Protocol):
 
 @dataclass(slots=True, eq=False, repr=False)
 class UnfinishedInput:
-    """Limits the bytes of all unfinished frames together. On the loop."""
+    """Limits the bytes of all unfinished frames together. Runs on the loop."""
 
     _loop: asyncio.AbstractEventLoop
     _memory: Memory

@@ -40,7 +40,7 @@ class Output:
         name."""
 
     def take(self) -> bytes:
-        """Return all that is to be written now, and keep nothing of it."""
+        """Return all output that waits, and forget it."""
         data = b"".join(self._out)
         self._out.clear()
         self.pending_bytes = 0

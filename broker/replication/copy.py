@@ -59,7 +59,7 @@ class Gap(Exception):
 @dataclass(frozen=True, slots=True)
 class Standing:
     """Content of a journal directory. ``lineage`` ends with the newest epoch and its present end; ``header`` is the
-    set's part of the newest header (None: there is none). ``damage`` is the first damage found: the position is before
+    set's part of the newest header (None: no such part). ``damage`` is the first damage found: the position is before
     it."""
 
     position: Position = BEFORE_ALL

@@ -1,6 +1,6 @@
 """Elections of a set: the rules of votes, and this node as a candidate, as a founder, and as a voter.
 
-A candidate asks all voters whether they would promise, then asks for their promises. The answers are pure functions of
+A candidate asks all voters whether they would promise, then requests their promises. The answers are pure functions of
 the voter's state; all else runs on the replica's thread (docs/formats/replication.md, rules 1 to 4 and 10, and
 "Founding").
 """
@@ -123,7 +123,7 @@ class Candidate:
         self._leader = leader
         self._timeout = state.settings.timeout_seconds
         self._round: Round | None = None
-        self._highest = 0  # highest epoch or file number heard of
+        self._highest = 0  # highest epoch or file number in messages of other nodes
 
     @property
     def is_asking(self) -> bool:
@@ -203,7 +203,7 @@ class Candidate:
         self._state.timer.rest(0.05 * self._timeout)
 
     def give_up(self) -> None:
-        """Tell the voters that promised in this round that they are free to promise to other nodes."""
+        """Notify the voters that promised in this round that they may promise to other nodes."""
         lost, self._round = self._round, None
         if lost is not None and isinstance(lost.message, Promise):
             self._links.tell(Resign(lost.message.epoch, None))
@@ -240,7 +240,8 @@ class Candidate:
     # ---- founding
 
     def _try_founding(self) -> None:
-        """Found the first of all epochs: when all nodes are present, the node with the highest weight asks."""
+        """Found the first of all epochs when all nodes are present. The node with the highest weight requests the
+        promises."""
         state, links = self._state, self._links
         if not self._leader.is_wanted or state.problem:
             return

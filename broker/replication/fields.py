@@ -30,7 +30,7 @@ ID_BYTES: Final = 16
 
 
 class FieldError(ValueError):
-    """A value is invalid. The message says which."""
+    """A value is invalid. The message names it."""
 
 
 def parse_object(data: bytes | memoryview) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class Follower:
 
     @property
     def seeks_at(self) -> float:
-        """Time on the clock at which to ask all members again."""
+        """Time on the clock at which the requests to all members are sent again."""
         return self._asked_at + FOLLOW_SECONDS
 
     def seek_soon(self) -> None:

@@ -28,7 +28,7 @@ from tandemmq.broker.replication.messages import CODES, KINDS, Bytes, Hello, Mes
 FRAME_BYTES_MAX: Final = 4 << 20
 # Limit of the buffer for a peer that has not proved that it knows the token.
 HANDSHAKE_BYTES_MAX: Final = 16 << 10
-# An incomplete frame of at least this size has a buffer of its own, and its data stays there.
+# An incomplete frame of at least this size has a separate buffer, and its data stays there.
 LONG_FRAME_BYTES_MIN: Final = 64 << 10
 
 _PREFIX: Final = struct.Struct(">II")

@@ -61,7 +61,7 @@ class Handshake:
     introduction.
 
     ``admits`` returns why the member is refused, or None. It is called before this side's own proof, and when the other
-    side has proved in the handshake that it knows the token. Its second argument says whether it has.
+    side has proved in the handshake that it knows the token. The second argument is true in the later call.
 
     The handshake is over when ``peer`` or ``refused`` is set: the proved HELLO of the other side, or why the link must
     end. In both cases, first send the messages that were returned. ``is_proved``: the other side has proved that it
@@ -184,7 +184,7 @@ class Handshake:
         return [] if self._is_dialer else [self._prove(theirs)]
 
     def _wrong(self, theirs: Hello) -> str | None:
-        """Return why these two members cannot be linked, whatever the token; None: they can."""
+        """Return why these two members cannot be linked even with the right token; None: they can."""
         mine = self._hello
         if theirs.protocol != PROTOCOL:
             return f"protocol {theirs.protocol} is not supported here, only {PROTOCOL}"

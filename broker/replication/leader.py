@@ -149,7 +149,7 @@ class Leader:
         state.record("elected", epoch=epoch, by=sorted(voters.name(each) for each in granted))
 
     def follow(self, link: Link, message: Follow) -> None:
-        """Answer a member that asks for the master."""
+        """Answer a member's request for the master."""
         state, store = self._state, link.member.store
         term = state.term
         if term is None or term.is_over:

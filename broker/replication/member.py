@@ -50,7 +50,7 @@ from tandemmq.store.threads import OS_THREADS
 LEFT: Final = f"{PROMISE_FILE}.left"
 #: Interval between syncs of the master's disk if `sync` does not wait for the disk: the final place must advance.
 SYNC_SECONDS = 0.1
-#: Interval at which a follower asks its volume for the free bytes, and reports them to the master.
+#: Interval at which a follower reads the free bytes of its volume, and reports them to the master.
 FREE_SECONDS = 0.5
 
 
@@ -112,7 +112,7 @@ def make_replica(
 
 
 def set_settings(settings: StoreSettings, sync: Sync) -> StoreSettings:
-    """Return the settings of a store whose set waits for disks as ``sync`` says."""
+    """Return the settings of a store in a set with this ``sync``."""
     if sync.local_disk:
         return settings
     return replace(settings, journal_disk_sync_strategy="periodic", journal_disk_sync_interval=SYNC_SECONDS)

@@ -244,7 +244,7 @@ class Network(ABC, Generic[L]):
         if link.target not in (None, hello.store):
             return f"store {link.target} was dialed, and this is {hello.store}"
         life = max((other.member.life for other in self._up.values() if other.member.store == hello.store), default=0)
-        # The listener hears an older life, too, or it would not know that two processes are alive.
+        # The listener also gets the hello of an older life, because it reports that two processes are alive.
         # prove: an-older-life-is-heard order later-life-is-linked
         if (refusal := self._listener.admits(hello, is_proved)) is not None:
             return refusal

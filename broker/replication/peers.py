@@ -266,7 +266,7 @@ log = logging.getLogger(__name__)
 
 #: Longer than a handshake takes, even by a slower clock.
 TWIN_SECONDS: Final = HANDSHAKE_SECONDS_MAX + 1.0
-#: A process that was not heard for this long is gone. A refused process dials again each second.
+#: A process that was not heard for this long has ended. A refused process connects again each second.
 SILENT_SECONDS: Final = 30.0
 
 Process = tuple[int, str]  # life and address
@@ -327,7 +327,7 @@ class Twins:
             return
         self._told.pop(store, None)
         if now > one.first + TWIN_SECONDS:
-            # A process that is alive dials again, and is heard; a process that is gone is not missed.
+            # A silent process that is alive connects again after this; otherwise the process has ended.
             silent = [each for each in others if now > each.first + TWIN_SECONDS]
             _hang_up(silent, "another node has its store id")  # prove: a-linked-twin-comes-again
 

@@ -9,9 +9,9 @@ All numbers are big-endian. The valid slot with the higher sequence counts. A ch
 before the next. So after the change either slot alone holds it, and at each moment one slot is whole and synced. The
 file has its full length from the start: a full disk stops no promise.
 
-After a failed write or sync nothing more is written: the content of the disk is unknown. Opening the file again writes
-both slots anew, so that the promise in use is on the disk, not only in the kernel's memory. A slot that is not whole is
-written first. If both are whole and differ, a change was interrupted: the newer slot may be in the kernel's memory
+After a failed write or sync nothing more is written: the content of the disk is unknown. Opening the file writes
+both slots again, so that the promise in use is on the disk, not only in the kernel's memory. A slot that is not whole
+is written first. If both are whole and differ, a change was interrupted: the newer slot may be in the kernel's memory
 alone, the older one is on the disk. So the newer one is written first; until it is synced the older one is not touched.
 """
 
@@ -59,7 +59,7 @@ _JSON_AT: Final = _CHECKED_AT + _HEAD.size
 JSON_BYTES_MAX: Final = SLOT_BYTES - _JSON_AT
 # A life is the number of the start, and this many random bits.
 DRAWN_BITS: Final = 32
-# Number of other stores whose life is remembered; the one heard of longest ago is forgotten first.
+# Number of other stores whose life is remembered; the store seen longest ago is forgotten first.
 LIVES_MAX: Final = 20
 
 
@@ -191,7 +191,7 @@ class PromiseFile:
 
     def open_again(self) -> None:
         """Open the file again after a failed write or sync, as another start would: the content read counts, and both
-        slots are written anew. This is another life of the same store. Raises PromiseLost if the file cannot be read
+        slots are written again. This is another life of the same store. Raises PromiseLost if the file cannot be read
         any more, or OSError; then it is still lost."""
         promise, origin = self._read()
         if origin not in (Origin.READ, Origin.RENAMED):

@@ -160,18 +160,18 @@ class Marks:
         self._update()
 
     def have(self, store: str, place: Place, *, on_disk: bool) -> None:
-        """Note that ``store`` has everything up to there, in the order of the stream. A mark never falls."""
+        """Note that ``store`` has everything up to ``place``, in the order of the stream. A mark never falls."""
         self._memory[store] = max(place, self._memory.get(store, NOWHERE))
         if on_disk:
             self._disk[store] = max(place, self._disk.get(store, NOWHERE))
         self._update()
 
     def has_less(self, store: str, place: Place) -> None:
-        """Note that the store's disk came back with everything up to there, and no more."""
+        """Note that the disk of the store lost data: it has everything up to ``place``, and no more."""
         self._disk[store] = place
 
     def lost(self, store: str) -> None:
-        """Note that the store's link is gone: its next report counts anew. Its mark for the disk stays."""
+        """Forget the place in the memory of the store, because its link is lost. Its place on the disk stays."""
         self._memory.pop(store, None)
 
     def change(self, voters: Voters) -> None:

@@ -1,4 +1,4 @@
-"""Stream of the journal to one follower: read from files while it is behind, otherwise handed over as it is written.
+"""Stream of the journal to one follower: read from files while it is behind, otherwise passed on as it is written.
 
 Only bytes that the socket has not taken yet are buffered, and their number is bounded (docs/formats/replication.md).
 
@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES: Final = 256 << 10
 #: A follower with more waiting bytes is behind.
 WAITING_BYTES_MAX: Final = 8 << 20
-#: Limit of the bytes, and at least two files, that are sent beyond what the follower has reported: they wait in the
-#: memory of either node.
+#: Limit of the bytes that are sent beyond the place that the follower has reported. The limit is at least the size of
+#: two files. These bytes wait in the memory of either node.
 WINDOW_BYTES: Final = 64 << 20
 #: Interval of the check whether the replica, which may wait for a disk, has ended the stream of an ended link.
 ENDED_SECONDS: Final = 0.05
@@ -118,7 +118,7 @@ class Journal:
 
 
 class Stream:
-    """Stream to one follower. ``sent``: place up to which bytes were handed to its link. Its thread ends with
+    """Stream to one follower. ``sent``: place up to which bytes were passed to its link. Its thread ends with
     ``end``."""
 
     def __init__(
@@ -134,7 +134,7 @@ class Stream:
         self._guard = threads.lock()
         self._wake = threads.event()
         self._is_over = False
-        # Beyond what the follower has reported: (end of a batch or file, bytes sent in all by then).
+        # Sent beyond the place that the follower has reported: (end of a batch or file, bytes sent in all by then).
         self._under_way: deque[tuple[Place, int]] = deque()
         self._window = WINDOW_BYTES
         self._sent_bytes = 0
@@ -159,7 +159,7 @@ class Stream:
         return self._is_over
 
     def wrote(self, messages: Sequence[Bytes], place: Place) -> None:
-        """Send what the master wrote up to ``place``. The storage thread; never blocks."""
+        """Send the bytes that the master wrote up to ``place``. Runs on the storage thread; never blocks."""
         with self._guard:
             if not self.is_live:  # prove: ended-stream-sends-nothing
                 return
@@ -299,7 +299,7 @@ SLOWER: Final = 0.7
 FASTER: Final = 1.15
 #: Factor near the rate that was too much.
 SLIGHTLY_FASTER: Final = 1.01
-#: Batches under way when the pace slowed down may be late for this long.
+#: Batches that were sent before the pace slowed down may be late for this long.
 SETTLE_SECONDS: Final = 1.0
 #: A batch is late when it takes more than this many times what 99 of 100 took while no follower was behind.
 LATE_TIMES: Final = 3.0
@@ -308,9 +308,9 @@ LATE_SECONDS_MIN: Final = 0.01
 #: disturbance, such as the start of a node on the same machine, is not usual.
 BLOCK_BATCHES: Final = 250
 BLOCKS_MAX: Final = 32
-#: Fewer batches give no measure.
+#: Minimum number of batches for a measurement.
 BATCHES_MIN: Final = 100
-#: No follower is behind any more when nothing was sent for this long.
+#: Time without a read for a follower that is behind, after which no follower counts as behind.
 REST_SECONDS: Final = 5.0
 
 

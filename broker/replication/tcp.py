@@ -1,7 +1,7 @@
 """The real network: TCP, and TLS where it is configured. One thread owns all sockets.
 
 It accepts connections, dials the given addresses again and again, and carries out handshakes. It reads links that are
-up, and hands their messages to the listener. Nothing on this thread waits: names are resolved on threads of their own,
+up, and hands their messages to the listener. Nothing on this thread waits: names are resolved on separate threads,
 and sockets do not block.
 
 Which links there are is decided in ``network``.

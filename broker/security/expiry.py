@@ -61,7 +61,7 @@ class _Expiry:
 
 class Expiries:
     """Expiry of the certificates in ``paths`` and of the revocation lists in ``list_paths``. A file may contain
-    several. On the loop. Call ``refresh`` once a second."""
+    several. Runs on the loop. Call ``refresh`` once a second."""
 
     def __init__(
         self, paths: Iterable[str], list_paths: Iterable[str] = (), clock: Callable[[], float] = time.time
@@ -133,8 +133,8 @@ def counts(figures: Iterable[dict[str, Any]]) -> dict[str, int]:
 
 
 def first_expiry(path: str) -> float | None:
-    """Return the earliest expiry of the certificates in the file, in seconds since 1970. None: one cannot be read, or
-    there is none."""
+    """Return the earliest expiry of the certificates in the file, in seconds since 1970. None: a certificate cannot be
+    read, or the file has no certificate."""
     return min(_expiries(path), default=None)
 
 

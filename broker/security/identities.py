@@ -1,7 +1,7 @@
-"""Look-up of directory users without a password, for later actions of the broker in their names.
+"""Look-up of directory users without a password. The broker needs it for later actions in the name of a user.
 
-The look-ups run on a thread of their own, so that logins do not wait for them. Answers are valid for a minute. All
-methods run on the loop.
+The look-ups run on a separate thread, so that logins do not wait for them. Answers are valid for a minute. All methods
+run on the loop.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Directory(Protocol):
     """Source of users, for example LDAP."""
 
     def named(self, login: str) -> Principal | None:
-        """Return the user with that name; None: there is none. Blocks; any thread except the loop's. May raise any
-        exception."""
+        """Return the user with that name; None: there is no such user. Blocks; any thread except the loop's. May raise
+        any exception."""
 
 
 class Identities:
@@ -45,7 +45,7 @@ class Identities:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._thread = ThreadPoolExecutor(1, "tandemmq-identities")
-        # (reason without a principal, the principal, end of the validity)
+        # (kind of the error if there is no principal, the principal, end of the validity on the loop's clock)
         self._known: OrderedDict[str, tuple[ErrorKind | None, Principal | None, float]] = OrderedDict()
         self._limited = LimitedLog(log)
 
@@ -56,8 +56,8 @@ class Identities:
         if loop.time() >= until:
             kind, principal = ErrorKind.TIMEOUT, None
             self._remember(user, kind, None, float("inf"))
-            asked = loop.run_in_executor(self._thread, self._directory.named, user)
-            asked.add_done_callback(partial(self._found, user))
+            lookup = loop.run_in_executor(self._thread, self._directory.named, user)
+            lookup.add_done_callback(partial(self._found, user))
         if principal is not None:
             return principal
         if kind is None:

@@ -7,7 +7,7 @@ a client in it must still send its password. So it is never synced, and a file t
 missing. A broker reads the entries of other brokers before it writes, because users also log in at the admin server of
 a standby. In a set, each node has only its own entries.
 
-The volume may hang. So a thread of its own reads and writes the file, and no other thread waits for it, not even at the
+The volume may hang. So a separate thread reads and writes the file, and no other thread waits for it, not even at the
 end.
 """
 

@@ -2,7 +2,7 @@
 own lane.
 
 There are three lanes. KNOWN: the name logged in from that address before. USERS: the name is in the file or logged in
-before, and has no recent try from that address. OTHERS: all other logins. The lane KNOWN has threads of its own. The
+before, and has no recent try from that address. OTHERS: all other logins. The lane KNOWN has separate threads. The
 threads of the two other lanes have a lower priority than the rest of the broker, and take three of four tries from
 USERS. Within a lane, names take turns; in OTHERS addresses take turns, because names there may be invented. The latest
 try of a name or address is served first. If it has too many tries, or the lane is full and it has the most, a random

@@ -42,8 +42,8 @@ REMEMBERED_MAX: Final = 10_000
 NAME_CHARACTERS_MAX: Final = 1_024
 #: Validity of a directory's answer. For this time, a user who was removed from the directory may still log in.
 DIRECTORY_SECONDS: Final = 60.0
-#: Number of threads for known logins, and for all others, that query the directory. Users of the file do not wait for
-#: these threads.
+#: Two pools of this many threads query the directory: one for known logins, one for all other logins. Users of the file
+#: do not wait for these threads.
 DIRECTORY_THREADS: Final = 4
 #: A login without a result after this time is refused, but not counted as failed.
 UNDECIDED_SECONDS_MAX: Final = 30.0
@@ -70,8 +70,8 @@ ANONYMOUS: Final = Principal("anonymous", frozenset({"anonymous"}))
 
 @dataclass(frozen=True, slots=True)
 class Anonymous:
-    """Principal of clients without a name, and of all clients if no users are configured. ``is_local``, ``is_remote``:
-    such clients are permitted from this machine, from other machines."""
+    """Principal of clients without a name, and of all clients if no users are configured. ``is_local``: such clients
+    may connect from this machine. ``is_remote``: such clients may connect from any machine."""
 
     is_local: bool = True
     is_remote: bool = False
@@ -83,7 +83,7 @@ class Anonymous:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Logins:
-    """Implementation of `broker.core.access.Access`. On the loop.
+    """Implementation of `broker.core.access.Access`. All methods run on the loop.
 
     Call ``refresh`` at intervals, and ``close`` at the end.
     """
@@ -308,8 +308,8 @@ class Logins:
             _tell(then, answer)
 
     def _give_up(self, place: tuple[Lane, bytes]) -> None:
-        """Give up the logins that wait at ``place``. Those of the lane USERS then wait in OTHERS; those of OTHERS are
-        refused later. They do not count as failed."""
+        """Give up the logins that wait at ``place``. Logins of the lane USERS then wait in OTHERS; all other logins are
+        refused later. These logins do not count as failed."""
         now = asyncio.get_running_loop().time()
         answer = _busy("Too many logins at once.", "Too many similar logins are being checked.")
         for credentials, then in self._end(place):
@@ -387,7 +387,8 @@ class Logins:
 
 
 def _find(user: User | None, directory: Directory | None, login: str, passcode: str) -> tuple[Principal | None, bool]:
-    """Check the password. Return the user (None: wrong), and whether the directory returned it. On a thread."""
+    """Check the password. Return the user (None: the login is wrong), and whether the directory checked it. Runs on a
+    thread."""
     if user is None and directory is not None:
         return directory.find(login, passcode), True
     # The check of an unknown name takes as long as that of a known one.

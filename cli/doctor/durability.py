@@ -1,7 +1,8 @@
-"""Durability as far as it can be known without a power cut: hints, and free space.
+"""Checks of durability that need no power cut: the duration of a sync, a sync of the directory, and the free space.
 
-No program can tell whether a disk keeps what it reports as synced. But a sync that returns sooner than the device could
-have written is false, or the device has a battery. The kernel's description of the device tells which.
+No program can prove that a disk keeps the data that it reports as synced. But if a sync returns sooner than the device
+can write, the data is not durable yet, or a battery protects the device's cache. The limit depends on the kernel's
+description of the device.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from tandemmq.store.volume import NETWORK, Mount
 
 SYNCS: Final = 40
 SYNC_BYTES: Final = 4096
-#: A sync that is quicker did not happen: a disk takes at least 4 ms to turn, a network's round trip at least 50 us, and
-#: flash at least 20 us to write a page.
+#: Minimum durations of a sync. A sync that returns sooner is suspicious. One turn of a disk takes at least 4 ms, one
+#: round trip on a network at least 50 us, and writing a page of flash at least 20 us.
 SPINNING_SECONDS_MIN: Final = 0.001
 NETWORK_SECONDS_MIN: Final = 0.000_05
 FLASH_SECONDS_MIN: Final = 0.000_02
-#: Above this, a producer that waits for each receipt sends fewer than 20 messages a second.
+#: Duration of a sync above which a producer that waits for each receipt sends fewer than 20 messages a second.
 SLOW_SECONDS: Final = 0.05
 
 MIB: Final = 1 << 20
-#: The reserve below which producers are blocked, and two journal files, with the defaults of `[store]`.
+#: Free space that a broker needs with the defaults of `[store]`: two journal files, and the reserve below which
+#: producers are blocked.
 FREE_BYTES_MIN: Final = 128 * MIB
 FREE_BYTES_GOOD: Final = 1024 * MIB
 FREE_INODES_MIN: Final = 1000
@@ -38,7 +40,8 @@ SLAVES_DEPTH_MAX: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A block device, from /sys/dev/block. If it is built on several (RAID, LVM), any of them sets the flags."""
+    """Block device, as described in /sys/dev/block. If it consists of several devices (RAID, LVM), a flag is true if it
+    is true for at least one of them."""
 
     name: str
     is_rotational: bool
@@ -53,7 +56,7 @@ class Device:
 def device_under(mount: Mount, sys: str = "/sys") -> Device | None:
     """Return the block device of a mount, or None if there is none or the kernel does not report it."""
     number = mount.device
-    if number.startswith("0:") and mount.source.startswith("/dev/"):  # btrfs has its own numbers
+    if number.startswith("0:") and mount.source.startswith("/dev/"):  # btrfs: the number is not that of the device
         try:
             status = os.stat(mount.source)
         except OSError:
@@ -89,8 +92,8 @@ def _word(path: str) -> str | None:
 
 
 def time_syncs(directory: str) -> list[float]:
-    """Overwrite SYNCS pages, each followed by the sync that the journal uses for a batch. Return the seconds of each
-    sync."""
+    """Overwrite SYNCS pages. After each page, call the sync that the journal uses for a batch. Return the duration of
+    each sync in seconds."""
     path = os.path.join(directory, "synced")
     with opened(os, path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
         write_fully(os, fd, bytes(SYNCS * SYNC_BYTES), 0)
@@ -105,7 +108,7 @@ def time_syncs(directory: str) -> list[float]:
 
 
 def judge_syncs(taken: Sequence[float], kind: str, device: Device | None) -> Finding:
-    """Judge the times of syncs, for a file system of that kind on that device."""
+    """Return the finding for ``taken``, the durations of syncs in seconds. ``kind``: type of the file system."""
     p50, worst = statistics.median(taken), max(taken)
     figures = {"sync_p50_us": round(p50 * 1e6), "sync_max_us": round(worst * 1e6)}
     text = f"a sync takes {p50 * 1000:.2f} ms (p50), {worst * 1000:.2f} ms at worst"

@@ -1,4 +1,5 @@
-"""Checks of a volume with two processes: locks exclude and end with their holder; names and bytes are seen at once.
+"""Checks of a volume with two processes: a lock excludes the other process, and ends with its holder; the other process
+sees new names and bytes at once.
 
 The fence check of a master (docs/architecture.md) is correct only if its stat sees a name that was linked before. So a
 name that is seen too late, even once, is a failure, whatever the delay.
@@ -13,7 +14,7 @@ from tandemmq.cli.doctor.remote_probe import ProbePair
 from tandemmq.cli.doctor.report import Finding, fail, ok, warn
 
 RELEASE_SECONDS_MAX = 10.0
-#: A standby tries several times a second. A lock that outlives its holder for longer than this is an outage by itself.
+#: A standby tries several times a second. If a lock outlives its holder for longer than this, clients notice an outage.
 RELEASE_SECONDS_GOOD = 1.0
 RACES = 300
 ROUNDS = 25
@@ -62,8 +63,8 @@ def release(pair: ProbePair) -> Finding:
 
 
 def another_descriptor(pair: ProbePair) -> Finding:
-    """Report whether closing any descriptor of the file drops the lock, as POSIX requires. The broker works with
-    both."""
+    """Report whether closing any descriptor of the file drops the lock, as POSIX requires. The broker works in both
+    cases."""
     pair.local.write("closed", "lock")
     try:
         pair.local.hold("closed", closes_another=True)
@@ -75,7 +76,7 @@ def another_descriptor(pair: ProbePair) -> Finding:
 
 
 def other_family(pair: ProbePair) -> Finding:
-    """Report whether flock(2) and fcntl(2) locks are one, as on NFS. The broker uses fcntl, as ActiveMQ does."""
+    """Report whether flock(2) and fcntl(2) exclude each other, as on NFS. The broker uses fcntl, as in ActiveMQ."""
     pair.local.write("flock", "lock")
     try:
         pair.local.hold("flock")
@@ -161,7 +162,7 @@ def _seen_at_once(pair: ProbePair, is_linked: bool, good: str, bad: str, say_lat
 
 
 def contents(pair: ProbePair) -> Finding:
-    """Check that the other process reads what one wrote and synced, newly opened and through an open descriptor."""
+    """Check that the other process reads synced bytes, after a new open and through an open descriptor."""
     is_old_descriptor_late = False
     for direction, (one, other, writer, reader) in enumerate(pair.directions):
         name = f"text-{direction}"

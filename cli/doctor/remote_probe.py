@@ -181,7 +181,7 @@ def serve(wire: socket.socket, directory: str) -> None:
             while line := lines.readline(LINE_BYTES_MAX):
                 _say(lines, service.answer(json.loads(line)))
         except (OSError, ValueError, KeyError, TypeError):
-            pass  # the examiner is gone, or the peer is not one
+            pass  # the examiner has disconnected, or the peer is not an examiner
         finally:
             service.end()
 

@@ -1,6 +1,6 @@
 """``tandemmq pipeline``: jobs that read the journals of any number of brokers, here or by ``spark-submit``.
 
-A job with options of its own takes them in addition to those of `cli.pipeline.common`.
+A job can have further options in addition to those of `cli.pipeline.common`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Common parts of all jobs of ``tandemmq pipeline``: options, the run with DuckDB or Spark, and the summary.
 
-A job with options of its own takes them in addition to the common ones, and passes the common ones on:
+A job can have further options. It passes the common ones on:
 
     @click.command
     @common_options

@@ -94,8 +94,8 @@ def known_files(directory: str) -> EpochHistory:
 
 
 def file_length(epoch_history: EpochHistory) -> int:
-    """Return the length of journal files here, in bytes: that of the newest file that a rotation began, since an
-    epoch's first file begins short. KahaDB's default if there is none."""
+    """Return the length of journal files here, in bytes: the length of the newest file that a rotation began, because
+    the first file of an epoch begins short. Without such a file, return KahaDB's default."""
     rotated = [file for file, header in epoch_history.headers.items() if header.reason == "rotation" and header.length]
     return epoch_history.headers[max(rotated)].length if rotated else FILE_LENGTH_DEFAULT
 
@@ -128,7 +128,7 @@ def holder_of(directory: str) -> Holder | None:
 
 
 def demand_unheld(directory: str, instead: str) -> None:
-    """Refuse with exit code 1 while a broker is master there, and name it; ``instead`` says what the user can do."""
+    """Refuse with exit code 1 while a broker is master there, and name it. ``instead``: advice for the user."""
     holder = holder_of(directory)
     if holder is not None:
         raise click.ClickException(f"{directory} is in use by {holder}: {instead}")

@@ -155,7 +155,7 @@ def _gap_line(gap: Gap, as_json: bool) -> str:
     return f"db-{gap.file}.log:{gap.start}  {gap.what.upper()} to {gap.stop}: {gap.reason}"
 
 
-# Fields of a record in JSON, and those with another name there.
+# Fields of a record in JSON, and the fields that have another name there.
 _OF_RECORD = tuple(each.name for each in fields(Seen) if each.name != "payload")
 _CALLED = {"kind": "type", "message_id": "id"}
 
@@ -208,7 +208,7 @@ def _text_of(message: Message) -> str | None:
 
 
 def _text_line(seen: Seen, message: Message | None, problem: str | None) -> str:
-    said = seen.says or seen.text
+    remark = seen.says or seen.text
     parts = (
         f"db-{seen.file}.log:{seen.offset}  {seen.kind:<8}",
         seen.destination,
@@ -220,7 +220,7 @@ def _text_line(seen: Seen, message: Message | None, problem: str | None) -> str:
         seen.hint_bytes and f"hint {seen.hint_bytes} bytes",
         f"batch {seen.batch}",
         None if seen.counts else "DOES NOT COUNT",
-        said and _short(said),
+        remark and _short(remark),
         problem and f"body unreadable: {problem}",
     )
     line = "  ".join(str(part) for part in parts if part)

@@ -38,7 +38,7 @@ from tandemmq.store.tools.inspect import read_headers
 
 #: Columns of a Sum in a table.
 SUM_COLUMNS: Final = (Column("messages", is_number=True), Column("bytes", is_number=True), Column("sha256"))
-HASH_CHARS: Final = 16  # of the hash, in a table; JSON has all of it
+HASH_CHARS: Final = 16  # number of characters of a hash in a table; JSON has the whole hash
 _COUNTED: Final = ("copied", "skipped", "subscriptions", "transactions", "left_aside")
 
 
@@ -250,12 +250,12 @@ def _show(carried: Carried, notes: list[str], as_json: bool) -> None:
 
 
 def _described(sum: Sum | None) -> dict[str, Any] | None:
-    """Return a Sum for a program."""
+    """Return a Sum as a JSON value."""
     return None if sum is None else {"messages": sum.count, "bytes": sum.bytes, "sha256": sum.digest}
 
 
 def _cells(sum: Sum | None) -> list[object]:
-    """Return a Sum for people, in the order of SUM_COLUMNS."""
+    """Return a Sum as cells of a table, in the order of SUM_COLUMNS."""
     return [0, 0, None] if sum is None else [sum.count, sum.bytes, sum.digest[:HASH_CHARS]]
 
 

@@ -37,7 +37,7 @@ def clocked(records: DataFrame) -> DataFrame:
     One call reads the records once to find the first and last time of each file. No window spans two files.
     """
     in_order = Window.partitionBy("store", "file").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
-    # The order is reversed, because a window from each row to the end would be computed anew for each row.
+    # The order is reversed, because a window from each row to the end would be computed again for each row.
     turned = Window.partitionBy("store", "file").orderBy(F.desc("offset")).rowsBetween(Window.unboundedPreceding, -1)
     marked = records.withColumn("_shown", F.unix_micros(shown())).withColumn("_past", F.max("_shown").over(in_order))
     is_bound = F.col("transaction").isNull() & (F.col("_shown") >= F.coalesce("_past", "_shown"))

@@ -70,7 +70,7 @@ def _clock() -> Column:
     file = Window.partitionBy("store", "file").orderBy("offset")
     before = file.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     # The first time in the whole file is the first one after the record if there is none before. A window that begins
-    # at each row would be computed anew for each row.
+    # at each row would be computed again for each row.
     whole = file.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     return F.coalesce(F.max("broker_in").over(before), F.first("broker_in", ignorenulls=True).over(whole))
 

@@ -68,7 +68,7 @@ def of_files(spark: SparkSession, sources: Sources) -> Gaps:
 
 def gaps(spark: SparkSession, sources: Sources) -> Gaps:
     """Return all gaps of ``sources``. Call it at the end of a job, with sources that are ``fixed``. Reads batches and
-    records once more."""
+    records again."""
     files = of_files(spark, sources)
     is_damaged = F.col("status").isin(columns.BAD_SUM, columns.GAP)
     batches = sources.read(spark, columns.BATCHES, ("length", "status")).where(is_damaged)

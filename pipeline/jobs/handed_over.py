@@ -74,7 +74,7 @@ def findings(manifests: int, damaged: int) -> tuple[str, ...]:
 
 
 def _digests(path: str, counted: int, access: Access) -> Iterator[str]:
-    """Yield the SHA-256 of the bytes that count, then of all bytes. Has one chunk in memory."""
+    """Yield the SHA-256 of the bytes that count, then the SHA-256 of all bytes. Only one chunk is in memory."""
     source = open_file(path, access)
     try:
         digest, at = hashlib.sha256(), 0

@@ -1,9 +1,9 @@
-"""Reasons why the files of a journal are kept: counted for each file in Spark, and evaluated by the broker's own code
+"""Reasons why the files of a journal are kept: counted for each file in Spark, and evaluated by the code of the broker
 (store.tools.why).
 
 Only the journal is read, as ``store why`` does without an index. A file whose records change the meaning of other
-records is never reported as releasable. An index may have one more reason: a record in the file was moved or removed
-for a subscription whose older record was deleted. Without the index, such a file is kept longer than necessary.
+records is never reported as releasable. Only an index can show that a record in the file was moved or removed for a
+subscription whose older record was deleted. Without the index, such a file is kept longer than necessary.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def counted(transacted: DataFrame, histories: DataFrame) -> DataFrame:
         F.when(F.col("command") == PREPARE, PREPARED).otherwise(TRANSACTION).alias("kind"),
         *("store", "file", "transaction"),
     )
-    killer = F.coalesce("replaced", "ended")
-    over = within.where(killer.isNotNull() & (effects.file_of(killer) != F.col("file"))).select(
+    ended_at = F.coalesce("replaced", "ended")
+    over = within.where(ended_at.isNotNull() & (effects.file_of(ended_at) != F.col("file"))).select(
         F.lit(ACKS_OF).alias("kind"),
         "store",
-        effects.file_of(killer).alias("file"),
+        effects.file_of(ended_at).alias("file"),
         F.col("_file").alias("ref_file"),
         "transaction",
     )
@@ -107,7 +107,7 @@ def _of_messages(histories: DataFrame) -> DataFrame:
             removals & (effects.file_of("effect") != effects.file_of("stood.at")),
             F.struct(*row(ACKS_OF, "effect", "stood.at")),
         ),
-        # A remove whose COMMIT is in a later file: the COMMIT has no effect without it.
+        # A remove record whose COMMIT is in a later file: without this record, the COMMIT has no effect.
         F.when(
             removals
             & (command == REMOVE_MESSAGE)
@@ -187,18 +187,18 @@ def _held_at(declaration: Sequence[effects.Declared], histories: DataFrame) -> s
     """Return (store, type, destination, subscription, place) of the subscriptions' records that were rewritten while
     the subscription held messages."""
     known: set[tuple[str, ...]] = set()
-    anew = []
+    rewritten = []
     for each in declaration:
         if each.command == SUBSCRIPTION and each.subscription is not None:
             name = (*each.where, each.subscription)
             if name in known:
-                anew.append((*name, each.at))
+                rewritten.append((*name, each.at))
             known.add(name)
-    if not anew:
+    if not rewritten:
         return set()
     keys = ("store", *_OWNER)
     schema = ", ".join(f"`{key}` STRING" for key in keys) + ", `written` BIGINT"
-    places = F.broadcast(histories.sparkSession.createDataFrame(anew, schema))
+    places = F.broadcast(histories.sparkSession.createDataFrame(rewritten, schema))
     upto = F.coalesce("next", "end", F.lit((1 << 63) - 1))
     kept = histories.where(F.col("is_held")).select(*keys, "effect", upto.alias("upto"))
     is_within = (F.col("effect") < F.col("written")) & (F.col("written") < F.col("upto"))

@@ -2,7 +2,7 @@
 not recorded here.
 
     STATE/run.json          the replay: written once, before the first message is sent
-    STATE/round.json        slices of each task, and their target; written anew by each run
+    STATE/round.json        slices of each task, and their target; written again by each run
     STATE/plan/slice=K/     the messages of slice K, as Parquet, in the order of their numbers
     STATE/progress/K.json   number up to which the broker confirmed the messages of slice K, and refused ones
     STATE/lock              held by the run; progress/K.lock by the task that sends slice K

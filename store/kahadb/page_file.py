@@ -32,7 +32,7 @@ PAGE_FREE, PAGE_PART, PAGE_END = 0, 1, 2
 _REDO_HEAD = struct.Struct(">qqi")
 _REDO_HEADER_BYTES = 4096
 _PAGE_ID = struct.Struct(">q")
-# ActiveMQ writes at most 10,000 pages at once. A file with a higher count than this is no valid db.redo.
+# A file with more pages than this limit is no valid db.redo: ActiveMQ writes at most 10,000 pages at once.
 _REDO_PAGES_MAX = 1 << 20
 
 

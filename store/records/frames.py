@@ -264,7 +264,7 @@ def accept_frame(frame: bytes | BytesIO, broker_sequence: int, now_ms: int) -> A
         removed = original_at - transaction_at + group_at - sequence_at - 10
         time = loose.I64.pack(now_ms)
         head: tuple[bytes, ...]
-        if not removed:  # neither of the transaction ids
+        if not removed:  # the frame has no transaction ids
             head = data[:_TYPE_END], _NO_COMMAND, data[PRODUCER_AT:sequence_at], _SEQUENCE.pack(broker_sequence)
         else:
             if data[transaction_at]:
@@ -306,7 +306,7 @@ def _changed(frame: BytesIO, head: bytes, group_at: int, arrival_at: int, in_tim
 
 
 _COMMAND: Final = struct.Struct(">i?")
-_SEQUENCE: Final = struct.Struct(">qx")  # and no original transaction id
+_SEQUENCE: Final = struct.Struct(">qx")  # broker sequence; no original transaction id
 
 
 def _open(message: OpenedMessage, raw: bytes, content_at: int, properties_at: int, counter_at: int, stop: int) -> None:

@@ -54,7 +54,7 @@ class Header:
     reason            "promotion" or "rotation"
     ends              earlier file -> offset of its end
     files             ids of the existing files, this one included
-    openwire_version  of the message bodies in this file
+    openwire_version  OpenWire version of the message bodies in this file
     sync              sync strategy with which the file is written: "always", "periodic" or "never"
     length            length in bytes of the prepared file; 0: unknown
     foreign_openwire  OpenWire version of the bodies in earlier files without a header, set by the epoch that took them
@@ -215,7 +215,7 @@ class EpochHistory:
         """Return whether ``file`` is, or may be, a fence. It must not be removed before all earlier files.
 
         A file without a valid header whose end is 0 may be the fence of a promotion that failed before it wrote its
-        header. Nothing in the file counts, but the master before it checks only for the existence of this file.
+        header. Nothing in the file counts, but the former master checks only whether this file exists.
         """
         header = self.headers.get(file)
         if header is None:

@@ -91,5 +91,5 @@ def clock_of(text: str) -> int | None:
     """Return the milliseconds since 1970 in the text of a trace command, or None for any other trace."""
     if not text.startswith(_CLOCK):
         return None
-    output_text = text[len(_CLOCK) :]
-    return int(output_text) if output_text.isdecimal() and output_text.isascii() else None
+    digits = text[len(_CLOCK) :]
+    return int(digits) if digits.isdecimal() and digits.isascii() else None

@@ -2,7 +2,7 @@
 
 A message id is ``<connection>:<session>:<producer>:<sequence>``. JMS clients make their ids, with sessions from 1 on,
 and send a message again with the same id if its receipt was lost. For clients that do not number their messages, the
-broker makes an id. It contains the epoch, so it is never made again. Its session is -1, as in ActiveMQ's ids for STOMP
+broker makes an id. The id contains the epoch, so it is unique. Its session is -1, as in ActiveMQ's ids for STOMP
 and MQTT clients. So an id shows who made it, also in ActiveMQ's journals.
 """
 
@@ -67,7 +67,7 @@ def is_of_broker(session: int) -> bool:
     return session < 0
 
 
-# The last id that was split, and its parts: callers often ask for the same id again.
+# The last id that was split, and its parts: callers often pass the same id again.
 _last: tuple[str, tuple[str, int]] = ("", ("", -1))
 
 

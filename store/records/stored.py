@@ -37,8 +37,8 @@ _FIXED: Final = _HEAD.size - 4 + len(_BETWEEN_PRODUCERS) + _MIDDLE.size + _END.s
 
 
 def encode_stored(message: Message, transaction: TransactionId | None = None) -> bytes:
-    """Return the payload that stores ``message``. With a transaction, the message is stored when that commits. Raises
-    Unencodable."""
+    """Return the payload that stores ``message``. With a transaction, the message is stored when the transaction
+    commits. Raises Unencodable."""
     # Fields of a plain Message are read directly; those of an OpenedMessage are properties.
     payload = _encode_plain(message, transaction) if type(message) is Message else None
     if payload is None:

@@ -30,10 +30,11 @@ class HeaderReader:
     epoch_history  all valid headers
     misplaced      file -> number in its header, for files that have the header of another file
     listed         ids of all existing files, ascending
-    ids            the same without blank files of which a header states that they were written
+    ids            ``listed`` without the blank files that have content according to a header
 
-    Such a blank file was reclaimed, and then a deposed broker, which had listed the directory before, linked its own
-    file with the same number; or the disk lost its content. In both cases the content is missing.
+    Such a blank file has one of two causes. Its file was reclaimed, and then a deposed broker, which had listed the
+    directory before, linked a new file with the same number. Or the disk lost the content of the file. In both cases
+    the content is missing.
     """
 
     def __init__(self, files: JournalFiles) -> None:
@@ -47,8 +48,8 @@ class HeaderReader:
         self._first: dict[int, Header | None] = {}
 
     def refresh(self, last: int | None = None) -> Sequence[int]:
-        """List the files, read new headers, and return ``ids``. Files after ``last`` are ignored, because such a number
-        may still be given to another file."""
+        """List the files, read new headers, and return ``ids``. Files after ``last`` are ignored, because another file
+        may still get the number of such a file."""
         inodes = self._files.inodes()
         if last is not None:
             # prove: behind-the-horizon-is-not-listed
@@ -65,7 +66,7 @@ class HeaderReader:
         """Do the same as ``refresh``. Also sync the files whose end no header states, and read their headers from the
         disk.
 
-        If the sync of a header failed, the header may be only in the cache of its host. If it is lost, the ends in it
+        If the sync of a header failed, the header may be only in the cache of its host. If the header is lost, its ends
         do not count. Such a file need not be the last one: fences of failed promotions may follow.
         """
         self.refresh()

@@ -33,8 +33,8 @@ def known_to_neighbours(
     """Return the parts of the journal after ``place`` (file, offset), its end, that are lost according to an index in
     ``index_root``.
 
-    Of each index only the roots are read. If its position is after ``place``, a copy of the index is opened, to find
-    the messages in the lost part. An index that cannot be read, or belongs to another journal, is ignored.
+    Only the roots of each index are read. If the position of an index is after ``place``, a copy of it is opened
+    to find the messages in the lost part. An index that cannot be read, or belongs to another journal, is ignored.
     """
     for path, position in places_of_indexes(index_root, disk):
         if (position.file, position.offset) <= place:

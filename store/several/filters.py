@@ -54,7 +54,7 @@ class FilteredStore:
     @property
     def directory(self) -> str:
         """Name of the directory of its store. With ``is_per_destination``: of the store for destinations that have no
-        store of their own."""
+        separate store."""
         if self.queue is not None:
             return directory_name(f"queue://{self.queue}")
         if self.topic is not None:

@@ -4,7 +4,7 @@
     DIRECTORY/queue#3a#2f#2fORDERS.#3e/     a store: journal, and index/<broker>/
     DIRECTORY/#210/                         the store of destinations that no filter matches
     DIRECTORY/txStore/                      the store of outcomes, for transactions in several stores
-    DIRECTORY/db-N.log                      a store from before the broker had several stores; it is one of them
+    DIRECTORY/db-N.log                      the single store of an earlier configuration; now it is one of the stores
 
 A store that has a journal is always opened, also if no filter names it, and its messages are delivered from there
 (``stores``). So filters can be changed without a loss of messages. A store that has an index but no journal is opened
@@ -135,8 +135,8 @@ class Layout:
         return settings
 
     def open(self, name: str) -> Standby:
-        """Open a store as a standby. It gets the number that its index has, if that is free: otherwise the index could
-        not be used."""
+        """Open a store as a standby. The store gets the number in its index if this number is free: only then
+        the index is valid."""
 
         def number_owners(meta: bytes) -> int:
             return self._number(name, numbering_of(meta) >> OWNER_BITS) << OWNER_BITS

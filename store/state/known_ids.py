@@ -13,7 +13,8 @@ Place = tuple[int, str]
 
 @dataclass(slots=True, eq=False)
 class KnownIds:
-    """Ids of the live and the frozen tail. ``freeze`` and ``thaw`` must be called together with those of the state."""
+    """Ids of the live and the frozen tail. Call ``freeze`` and ``thaw`` together with the same methods of the
+    state."""
 
     _live: set[Place] = field(default_factory=set)
     _frozen: set[Place] = field(default_factory=set)

@@ -51,7 +51,7 @@ class OtherNumbering(Exception):
 
 
 class State:
-    """State of one store. ``position``: up to where the journal was applied; set by the caller.
+    """State of one store. ``position``: place up to which the journal was applied; the caller sets it.
 
     Owner ids begin after ``first_owner``, so that several stores of one broker have different ids. ``audit``: the
     producer audit; None: no search for duplicates. Raises OtherNumbering.

@@ -18,7 +18,7 @@ class UserBytes:
 
     ``is_counting``: some bytes are charged to a user. ``balances``, which any thread may read: name of the user -> the
     stored bytes minus the bytes that were passed to ``taken`` since the state was loaded. If the event loop adds the
-    bytes that it handed over since then, the sum has the stored bytes and the bytes that wait to be stored.
+    bytes that it submitted since then, the sum has the stored bytes and the bytes that wait to be stored.
     """
 
     __slots__ = ("_bytes", "_names", "_next", "_numbers", "balances", "is_counting", "is_touched")
@@ -58,7 +58,7 @@ class UserBytes:
         self._change(self.mark(user) >> MARK_SHIFT, size)
 
     def taken(self, user: str, size: int) -> None:
-        """Note that the store has handled ``size`` bytes of ``user`` that the event loop handed over, stored or not."""
+        """Note that the store has handled ``size`` bytes of ``user`` that the event loop submitted, stored or not."""
         self.balances[user] = self.balances.get(user, 0) - size
 
     def _change(self, number: int, size: int) -> None:

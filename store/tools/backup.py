@@ -41,7 +41,7 @@ from tandemmq.store.tools.inspect import read_headers
 
 MANIFEST: Final = "backup.json"
 VERSION: Final = 1
-#: Maximum number of rounds. Later rounds copy only new files. If this number fails, files are removed faster than they
+#: Maximum number of rounds. Later rounds copy only new files. If all rounds fail, files are removed faster than they
 #: can be copied.
 ROUNDS_MAX: Final = 200
 CHUNK_BYTES: Final = 1 << 20
@@ -89,8 +89,8 @@ class _Copy:
 def back_up(directory: str, target: str, *, on_copied: Copied = lambda _: None, scratch: str | None = None) -> Summary:
     """Copy the journals of ``directory`` into ``target``, which is empty or does not exist, and check the copy.
 
-    A broker may write in ``directory`` meanwhile; this function only reads there. On return the copy is durable and has
-    its manifest. Raises BackupFailed, OSError and JournalError; then the copy has no manifest and may be deleted.
+    A broker may write in ``directory`` during the copy; this function only reads. On return the copy is durable and
+    has its manifest. Raises BackupFailed, OSError and JournalError; then the copy has no manifest and may be deleted.
     ``scratch``: directory for the temporary index of the check. ``on_copied`` is called with numbers of copied bytes.
     """
     began = time.time()

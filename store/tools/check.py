@@ -1,7 +1,7 @@
 """Check that the journal and the indexes of a store agree. Reads only.
 
 The check replays the whole journal and compares the result with the index of each broker, entry by entry. It also
-checks each index by itself (index.check). Damage does not end the check: every damaged range is reported with its
+checks each index separately (index.check). Damage does not end the check: every damaged range is reported with its
 messages. Used by ``tandemmq store check`` and at the end of every test that opened a store.
 """
 

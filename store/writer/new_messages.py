@@ -2,11 +2,11 @@
 
 A client numbers the messages of a producer in increasing order. So a message is new if its number is higher than all
 known numbers of its producer. Known numbers are in two places: the storage thread has the audit, the tails, the index
-and prepared transactions; the loop has operations that it handed over and that are not processed yet.
+and prepared transactions; the loop has operations that it submitted and that are not processed yet.
 
-The first message of a producer for an owner goes through the inbox, and the storage thread checks whether it has a
-higher number (``AddMessage.is_newest``). If it has none, ``highest`` is the upper bound from then on: no earlier
-message has a higher number, and every later operation is noted here before it is handed over. A message with a higher
+The first message of a producer for an owner goes through the inbox, and the storage thread checks whether it knows a
+higher number (``AddMessage.is_newest``). If it knows none, ``highest`` is the upper bound from then on: no earlier
+message has a higher number, and every later operation is noted here before it is submitted. A message with a higher
 number than ``highest`` is new. For all other messages, and for ids without a number, the storage thread searches the
 id. docs/decisions/0029.
 """
@@ -25,7 +25,7 @@ KNOWN_MAX = 10_000
 
 class NewMessages:
     """Highest message numbers of producers. Each operation must be passed to ``is_new``, ``is_new_part`` or ``note``,
-    in order, before it is handed over. Only the event loop uses it."""
+    in order, before it is submitted. Only the event loop uses it."""
 
     __slots__ = ("_count", "_producers")
 

@@ -1,4 +1,4 @@
-"""Clients that misbehave get an error that names it, or are cut off; a well-behaved one beside them notices nothing."""
+"""Clients that misbehave get an error that names it, or are disconnected. A well-behaved client is not affected."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The pair of docker-compose.yml and the set of deploy/docker-compose.replicated.yml, started for real.
+"""The pair of docker-compose.yml and the set of deploy/docker-compose.replicated.yml, started with Docker.
 
-Masters are killed, paused, cut from the network and stopped. How the images are made stands in docker_image.py and
-zookeeper_image.py. Each story is told under load, and the books are closed afterwards.
+The tests kill, pause and stop masters, and disconnect them from the network. docker_image.py and zookeeper_image.py
+make the images. Most tests run under load, and then check that no confirmed message is missing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tests.support.services import postgres
 pytestmark = [pytest.mark.service, pytest.mark.docker, pytest.mark.timeout(900)]
 
 
-#: What an image is to take at most, and its base, for python:3.11-slim has about 125 MB.
+#: Maximum sizes of the image and of its base. python:3.11-slim has about 125 MB.
 IMAGE_BYTES_MAX = 250_000_000
 BASE_BYTES_MAX = 130_000_000
 LEASE_FILE = TREE / "deploy" / "docker-compose.lease.yml"
-#: So many rounds of killing and stopping, and the stories that need a minute each; none: one round, without those.
+#: Number of rounds of kill, stop and restart; 0: one round without the restart.
 ROUNDS = rounds(0, 5)
 
 
@@ -45,7 +45,7 @@ def pair(image: str) -> Iterator[Pair]:
 
 
 def started(pair: Pair, image: str) -> Iterator[Pair]:
-    """A pair that is up; at the end its logs are shown, its store is checked, and nothing is left of it."""
+    """Start a pair, and yield it. At the end, check the store, print the logs, and remove the pair."""
     try:
         pair.compose("up", "-d", "--no-build")
         pair.until_settled()
@@ -57,7 +57,7 @@ def started(pair: Pair, image: str) -> Iterator[Pair]:
 
 
 def test_the_image_is_small_and_has_all_that_a_broker_needs(broker_image: Image, image: str) -> None:
-    """On a base of the size of python:3.11-slim, with two extras."""
+    """The base has the size of python:3.11-slim. The image has the packages of two extras."""
     base, whole = size_of(base_image()), size_of(image)
     print(f"{whole / 1e6:.0f} MB, of which base {base / 1e6:.0f} MB; built in {broker_image.build_seconds:.1f} s")
     assert base <= BASE_BYTES_MAX
@@ -65,12 +65,13 @@ def test_the_image_is_small_and_has_all_that_a_broker_needs(broker_image: Image,
     assert run("docker", "run", "--rm", image, "--version").startswith("tandemmq, version ")
     python = ("docker", "run", "--rm", "--entrypoint", "python3", image)
     run(*python, "-c", "import kazoo, psycopg, uvloop, tandemmq.cli.doctor")
-    asked = "import importlib.util as u; print([n for n in ('pip', 'setuptools') if u.find_spec(n)])"
-    assert run(*python, "-c", asked).strip() == "[]"
+    program = "import importlib.util as u; print([n for n in ('pip', 'setuptools') if u.find_spec(n)])"
+    assert run(*python, "-c", program).strip() == "[]"
 
 
 def test_killed_and_stopped_in_turn_nothing_is_lost_under_load(pair: Pair) -> None:
-    """docker kill -s KILL of the master, and it comes back; then docker stop of its successor: a planned handover."""
+    """The master is killed (docker kill) and started again. Then its successor is stopped (docker stop). The stop is
+    a planned handover."""
     first, second = pair.until_settled()
     wait_until(
         lambda: pair.inspect(second, "{{.State.Health.Status}}") == "healthy", "the standby's container is healthy"
@@ -89,7 +90,7 @@ def test_killed_and_stopped_in_turn_nothing_is_lost_under_load(pair: Pair) -> No
         container = pair.container(second)
         run("docker", "stop", container)
         pair.until_role(first, "master")
-        # restart: unless-stopped does not bring back what was stopped on purpose.
+        # With "restart: unless-stopped", Docker does not restart a container that was stopped with docker stop.
         state = json.loads(run("docker", "inspect", "--format", "{{json .State}}", container))
         assert (state["ExitCode"], state["Running"]) == (0, False)
 
@@ -104,12 +105,12 @@ def test_killed_and_stopped_in_turn_nothing_is_lost_under_load(pair: Pair) -> No
 
 
 class ReachablePostgres(postgres.Postgres):
-    """Containers reach it: it listens on all addresses, and asks for its password everywhere."""
+    """PostgreSQL that containers can reach: it listens on all addresses, and always requires the password."""
 
     def __init__(self) -> None:
         super().__init__()
         with (self.directory / "data" / "pg_hba.conf").open("a") as rules:
-            rules.write("host all all 0.0.0.0/0 md5\n")  # takes a password that is kept as SCRAM, too
+            rules.write("host all all 0.0.0.0/0 md5\n")  # md5 also accepts a password stored as SCRAM
 
     def command(self) -> list[str]:
         return [word.replace("listen_addresses=127.0.0.1", "listen_addresses=*") for word in super().command()]
@@ -117,7 +118,7 @@ class ReachablePostgres(postgres.Postgres):
 
 @pytest.fixture
 def database(require_service: Callable[[object, str], None]) -> Iterator[str]:
-    """The SQLAlchemy URL of a PostgreSQL on this machine, as containers reach it but for the host's address."""
+    """SQLAlchemy URL of a PostgreSQL on this machine. A container needs another host in it than 127.0.0.1."""
     require_service(postgres.programs(), "no PostgreSQL: the Debian package postgresql has it")
     server = ReachablePostgres()
     server.start()
@@ -129,8 +130,8 @@ def database(require_service: Callable[[object, str], None]) -> Iterator[str]:
 
 @pytest.fixture
 def leased(image: str, database: str) -> Iterator[Pair]:
-    """The pair of deploy/docker-compose.lease.yml, on a network whose gateway, this machine, has the database."""
-    # docker0: an address of this machine that no container's network takes away.
+    """The pair of deploy/docker-compose.lease.yml. The database runs on this machine, the gateway of its network."""
+    # The address of docker0 belongs to this machine, and remains when the network of the containers is removed.
     gateway = json.loads(run("ip", "-json", "-4", "addr", "show", "docker0"))[0]["addr_info"][0]["local"]
     url = database.replace("@127.0.0.1:", f"@{gateway}:")
     yield from started(Pair(image, [LEASE_FILE], {"TANDEMMQ_DATA_SOURCE": url}), image)
@@ -138,7 +139,8 @@ def leased(image: str, database: str) -> Iterator[Pair]:
 
 @pytest.mark.proof_only
 def test_a_master_with_a_lease_that_is_paused_or_cut_off_is_replaced_and_stands_by_afterwards(leased: Pair) -> None:
-    """First it is frozen; then neither clients nor the database reach its successor, which has the volume still."""
+    """First the master is paused. Then its successor is disconnected from clients and the database, but not from the
+    volume."""
     first, second = leased.until_settled()
     epoch = leased.page(first, "status")[1]["epoch"]
     network = f"{leased.project}_default"
@@ -171,8 +173,8 @@ def test_the_image_runs_as_a_plain_user_and_knows_its_command(image: str) -> Non
 
 
 def test_two_containers_examine_their_volume_together(image: str) -> None:
-    """One container listens, the other one connects, and both see one volume; a container's own layer is not a
-    volume."""
+    """One container listens, the other one connects, and both mount the same volume. The writable layer of a container
+    is not a volume."""
     name = f"tandemmq-test-doctor-{os.getpid()}"
     mounted = ("-v", f"{name}:/var/lib/tandemmq")
     doctor = ("doctor", "storage", "/var/lib/tandemmq")
@@ -203,7 +205,7 @@ def zookeeper(broker_image: Image, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def members(broker_image: Image, zookeeper: str) -> Iterator[ComposeSet]:
-    """A set that is founded; at the end its logs are shown, its volumes are checked, and nothing is left of it."""
+    """Start a set, and yield it when it is founded. Then check its volumes, print the logs, and remove the set."""
     brokers = ComposeSet(broker_image.name, zookeeper)
     try:
         brokers.compose("up", "-d", "--no-build")
@@ -218,7 +220,8 @@ def members(broker_image: Image, zookeeper: str) -> Iterator[ComposeSet]:
 
 
 def test_nothing_confirmed_is_lost_when_masters_are_killed_and_stopped(members: ComposeSet) -> None:
-    """kill -9 of the master's container, and it comes back as a follower; then docker stop of its successor."""
+    """The container of the master is killed (kill -9) and started again as a follower. Then its successor is stopped
+    (docker stop)."""
 
     def kill(books: Books) -> None:
         master = members.until_complete()
@@ -240,7 +243,8 @@ def test_nothing_confirmed_is_lost_when_masters_are_killed_and_stopped(members: 
 
 
 def test_a_set_serves_without_zookeeper(members: ComposeSet) -> None:
-    """ZooKeeper only names: with all three servers stopped the master goes on, and a killed one is replaced."""
+    """ZooKeeper only lists the members. While all its servers are stopped, the master continues, and a killed master is
+    replaced."""
 
     def without(books: Books) -> None:
         master = members.until_complete()

@@ -67,14 +67,14 @@ async def test_a_change_without_the_second_secret_of_the_session_is_refused(clie
 async def test_the_cookie_is_kept_from_scripts_and_from_other_sites(client: Client, broker: ConsoleBroker) -> None:
     await log_in(client, "vera")
     (cookie,) = client.cookie_jar
-    assert cookie.key == f"tandemmq-session-{broker.admin}"  # two brokers of one host have cookies of their own
+    assert cookie.key == f"tandemmq-session-{broker.admin}"  # two brokers of one host have different cookies
     assert cookie["httponly"]
     assert cookie["samesite"] == "Strict"
     assert (await get(client, "/session"))["name"] == "vera"
 
 
 async def test_what_its_pages_ask_is_told(client: Client) -> None:
-    """Figures are sums, without a list of destinations; why files stay is told by name."""
+    """Figures are sums, without a list of destinations; files that stay are named with the reason."""
     await log_in(client, "vera")
     figures = await get(client, "/figures")
     assert figures["messages"] == figures["counts"]["messages"] == Letters.LEFT

@@ -1,4 +1,4 @@
-"""The console as an operator has it: a real browser, a real pair of brokers, clicks and keys."""
+"""The console in a real browser, with a real pair of brokers: clicks and keys."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PAGES = (
     "overview", "queues", "topics", "dead-letters", "connections", "consumers", "producers", "events", "tasks", "users",
     "queue/ORDERS", f"queue/{Letters.DEAD}", STRANGE_QUEUE,
 )  # fmt: skip
-# What the browser would say of a page that breaks its own policy, whoever listens to the console.
+# Reports of the browser about a page that breaks its policy.
 _NOTE_VIOLATIONS = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", event => violations.push(event.violatedDirective));
@@ -83,7 +83,7 @@ def shown(browser: Browser, broker: ConsoleBroker) -> Iterator[Shown]:
         contexts.append(context)
         window = context.new_page()
         window.add_init_script(_NOTE_VIOLATIONS)
-        # Tests beside this one make networks of their own; the page asks again by itself.
+        # Other tests make networks at the same time; the page repeats the request.
         window.on(
             "console",
             lambda message: NETWORK_CHANGED in message.text or complaints.append(f"{message.type}: {message.text}"),
@@ -127,7 +127,7 @@ def with_text(window: Page, text: str | re.Pattern[str]) -> None:
     window.locator("#said").get_by_text(text).first.wait_for()
 
 
-# ---- who gets in
+# ---- logins
 
 
 def test_a_user_logs_in_and_out(shown: Shown) -> None:
@@ -188,7 +188,7 @@ def test_without_users_everybody_looks_and_the_token_does_the_rest(shown: Shown,
         assert window.get_by_role("heading", level=1).inner_text() == "Overview"
         window.get_by_role("button", name="Log out").click()
         window.get_by_text("anybody (viewer)").wait_for()
-        window.goto("about:blank")  # it asks nobody any more
+        window.goto("about:blank")  # it sends no requests any more
     finally:
         broker.stop()
 

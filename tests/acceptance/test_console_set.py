@@ -32,6 +32,6 @@ def test_each_member_is_shown_with_its_role_and_a_link(browser: Browser, members
             visit(window, f"http://127.0.0.1:{member.admin}/")
             table = window.get_by_role("table", name="Members of the set")
             table.get_by_role("row").filter(has_text=master.node).filter(has_text="master").wait_for()
-            table.get_by_role("link").nth(len(members_of_a_set.members) - 1).wait_for()  # a node hears of others later
+            table.get_by_role("link").nth(len(members_of_a_set.members) - 1).wait_for()  # a node finds others later
             addresses = [link.get_attribute("href") for link in table.get_by_role("link").all()]
             assert addresses == [f"http://127.0.0.1:{each.admin}" for each in members_of_a_set.members]

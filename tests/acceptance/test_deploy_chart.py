@@ -170,7 +170,7 @@ def test_pods_are_found_by_the_names_they_tell() -> None:
     service, pods, budget = found["Service"], found["StatefulSet"], found["PodDisruptionBudget"]
     labels = pods["spec"]["template"]["metadata"]["labels"]
     assert pods["spec"]["serviceName"] == service["metadata"]["name"]
-    assert service["spec"]["publishNotReadyAddresses"]  # nobody is ready before all have found each other
+    assert service["spec"]["publishNotReadyAddresses"]  # no node is ready before all have found each other
     assert service["spec"]["selector"] == pods["spec"]["selector"]["matchLabels"] == labels
     assert budget["spec"]["selector"]["matchLabels"] == labels
     (container,) = pods["spec"]["template"]["spec"]["containers"]

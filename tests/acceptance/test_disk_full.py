@@ -35,13 +35,13 @@ SETTINGS = {
     "store.checkpoint_interval": "200ms",
     "store.cleanup_interval": "1ms",
 }
-# Producers that are told at once, rather than wait for room (broker.engine.flow_control).
+# Producers that are refused at once instead of waiting for room (broker.engine.flow_control).
 FAIL_AT_ONCE = """
 [[destinations]]
 queue = ">"
 send_fail_if_no_space = true
 """
-ROUNDS = 50 if IS_PROOF else 1  # so often somebody else fills the disk
+ROUNDS = 50 if IS_PROOF else 1  # number of times that another process fills the disk
 QUEUE = "/queue/q"
 # Nothing for so long: the queue is drained.
 QUIET_SECONDS = 0.5
@@ -51,7 +51,7 @@ QUIET_SECONDS = 0.5
 def volume(
     tmp_path: Path, request: pytest.FixtureRequest, require_program: Callable[[object, str], None]
 ) -> Iterator[Path]:
-    """A directory that holds VOLUME_BYTES and no more."""
+    """A directory with a capacity of VOLUME_BYTES."""
     directory = tmp_path / "volume"
     directory.mkdir()
     if request.param == "tmpfs":
@@ -110,7 +110,7 @@ def send(wire: Wire, name: str, **headers: str) -> None:
 
 
 async def fill(books: Books, wire: Wire, name: str) -> str:
-    """Send until a message is refused; what the refusal said. Everything sent is answered on return."""
+    """Send until a message is refused. Return the text of the refusal. All sends are answered on return."""
     refusals: list[str] = []
     waiting = 0
     for number in itertools.count(1):
@@ -244,7 +244,7 @@ async def test_a_broker_killed_on_a_full_disk_starts_there_again(broker: BrokerP
     await fill(books, producer, "second")
     producer.close()
 
-    # Without a byte for the file with which its term would begin, it says so and waits for room, and harms nothing.
+    # Without space for the first file of its term, the broker reports this, waits for space, and harms nothing.
     broker.kill()
     for left_over in Path(broker.data).glob(".next-*"):
         left_over.unlink()  # else it gives back the room of a whole file
@@ -352,7 +352,7 @@ def fill_up(path: Path) -> None:
 
 
 def allow_files(volume: Path, count: int) -> None:
-    """With directories and the volume itself. Of ext4 that cannot be said: there a directory takes a block."""
+    """With directories and the volume itself. This is not true for ext4, where a directory takes a block."""
     subprocess.run(["mount", "-o", f"remount,nr_inodes={count}", str(volume)], capture_output=True, check=False)
 
 

@@ -1,4 +1,4 @@
-"""`tandemmq doctor storage` as its user meets it: on real volumes, good and bad, and interrupted."""
+"""`tandemmq doctor storage` on real volumes: good volumes, bad volumes, and interrupted runs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.support import forked
 from tests.support.acceptance.broker_process import ROOT, BrokerProcess, serving, wait_until
 
 COMMAND = [sys.executable, "-m", "tandemmq", "doctor", "storage"]
-#: A FUSE mount remembers so long that a name is missing: what a bad NFS mount does for a minute.
+#: Time for which a FUSE mount caches that a name is missing. A bad NFS mount caches this for a minute.
 STALE_SECONDS = 1
 
 
 def doctor(*arguments: object, code: int = 0) -> dict[str, Any]:
-    """The report as JSON; the exit code is as said."""
+    """Return the report as JSON. The exit code must be ``code``."""
     result = forked.run([*COMMAND, *map(str, arguments), "--json"], timeout=100, cwd=ROOT)
     assert result.returncode == code, result.stdout + result.stderr
     found = json.loads(result.stdout)
@@ -92,7 +92,7 @@ def test_two_that_see_two_directories_are_told_so(tmp_path: Path, listening: Cal
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_nothing_is_left_behind_when_it_is_interrupted(tmp_path: Path, number: signal.Signals) -> None:
-    """SIGKILL too: the second process tidies up after the examiner."""
+    """After SIGKILL, the second process removes the files of the first one."""
     process = subprocess.Popen(
         [*COMMAND, str(tmp_path)],
         stdout=subprocess.DEVNULL,
@@ -116,12 +116,12 @@ def test_a_wrong_directory_or_address_is_wrong_usage(tmp_path: Path) -> None:
         assert result.returncode == 2, result.stderr
 
 
-# -- a file system whose clients remember too much -----------------------------------------------------------------
+# ---- a file system whose clients cache too long
 
 
 @pytest.fixture
 def stale_mounts(tmp_path: Path, require_service: Callable[[object, str], None]) -> Iterator[Callable[..., Path]]:
-    """Mounts one directory again by FUSE, each mount with caches of its own, as each NFS client has."""
+    """Return a function that mounts one directory by FUSE. Each mount has separate caches, as each NFS client has."""
     require_service(shutil.which("bindfs") and shutil.which("fusermount"), "bindfs is not installed")
     (tmp_path / "server").mkdir()
     mounted: list[Path] = []
@@ -151,7 +151,7 @@ def stale_mounts(tmp_path: Path, require_service: Callable[[object, str], None])
 def test_a_client_that_remembers_missing_names_is_found_out(
     stale_mounts: Callable[..., Path], listening: Callable[[Path], Listening]
 ) -> None:
-    """The client acts as NFS with lookupcache=all: the fence check of a master would be answered from memory."""
+    """The client acts as NFS with lookupcache=all: the fence check of a master would be answered from a cache."""
     here, there = stale_mounts("one", "negative_timeout"), stale_mounts("two", "negative_timeout")
     started = time.monotonic()
     report = doctor(here, "--peer", listening(there).address, code=1)
@@ -174,14 +174,14 @@ def test_a_client_that_remembers_removed_names_is_warned_of(
     report = doctor(here, "--peer", listening(there).address, code=1)
     found = verdicts(report)
     assert found["removed names are missed"] == "warn"
-    assert found["lock excludes"] == "fail"  # each of these mounts keeps its locks to itself
+    assert found["lock excludes"] == "fail"  # these mounts do not share locks
 
 
 @pytest.mark.service
 def test_a_broker_does_not_start_on_a_known_bad_mount_unless_told_so_by_name(
     stale_mounts: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """A mount that calls itself sshfs, as far as anybody can see."""
+    """A mount whose type is sshfs, as the kernel reports it."""
     place = stale_mounts("one", kind="sshfs")
     broker = BrokerProcess(place / "data", "a")
     try:

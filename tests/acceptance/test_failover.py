@@ -1,4 +1,4 @@
-"""The pair: one master, one standby, and clients that go on when the master dies."""
+"""The pair: one master, one standby, and clients that continue when the master is killed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A master under whom something fails: it says no more, stands by in the same process, and can be master again.
+"""Failures under a master: it sends nothing more, becomes a standby in the same process, and can be master again.
 
-One story for each failure of a real process: calls on its volume that fail, or do not come back, and a loop that
-hangs. ``tandemmq doctor errors`` has each trouble and what follows.
+There is one test for each failure of a real process: calls on its volume that fail or do not return, and a loop that
+hangs. ``tandemmq doctor errors`` has each trouble and its effect.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ async def test_a_master_under_whom_something_fails_stands_by_and_can_rule_again(
     await asyncio.to_thread(standby.kill)
     await asyncio.to_thread(master.wait_role, "master")
     there = await bodies(master, 2)
-    if there[1] == "doomed":  # written before it failed: it may count, though nobody was told
+    if there[1] == "doomed":  # written before it failed: it may count without a receipt
         there = [there[0], *(await bodies(master, 3))[2:]]
     assert there == ["before", "after"]
 
@@ -244,7 +244,7 @@ async def test_a_hanging_handover_releases_the_lock(leased: Pair) -> None:
 
 
 class LockElsewhere(FileLock):
-    """`shared-file` on a volume of its own."""
+    """`shared-file` on a separate volume."""
 
     def __init__(self, place: Path) -> None:
         super().__init__(place)
@@ -271,7 +271,7 @@ def is_fed(manager: socket.socket) -> bool:
 async def test_a_lock_that_hangs_starves_the_watchdog_and_is_free_when_the_process_ends(
     tmp_path: Path, library: Path
 ) -> None:
-    """Nothing else hangs: loop and storage are well. It ends when it is told to, though a thread of it hangs."""
+    """Nothing else hangs: loop and storage work. The process ends on a signal although one of its threads hangs."""
     place, period_seconds = tmp_path / "locks", 2.0
     place.mkdir()
     pair = Pair(tmp_path / "data", LockElsewhere(place), library)

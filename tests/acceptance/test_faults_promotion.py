@@ -1,6 +1,7 @@
-"""Zombies that were becoming master: stopped between two steps of a promotion while another broker rules, then woken.
+"""Brokers that are stopped between two steps of a promotion, and continued after another broker became master.
 
-The lock was theirs when they fell asleep; the fence may be up and the header not written. Clients work all the time.
+When they are stopped, they have the lock; the fence may exist while the header is not written. Clients work all the
+time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Handing over, as planned: every receipt that is due is read by its client, none is false, and the other goes on."""
+"""Planned handover: clients get each receipt that is due, no receipt is false, and the other broker continues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PRODUCERS = 3
 WINDOW = 40
 FLOOD_BURST = 50
 FLOOD_PAUSE_SECONDS = 0.02
-# Operations that may be on their way to the disk: with so few the store is congested at each burst.
+# Maximum number of operations in progress: with so few, the store is congested at each burst.
 JOBS = "store.max_async_jobs=40"
 PRELOADED = 2_000
 BURST = 20

@@ -1,4 +1,4 @@
-"""`nohup pytest &` in a script ends by itself, as in a terminal: nothing waits for a signal that cannot come."""
+"""`nohup pytest &` in a script ends as in a terminal: no process waits for a signal that cannot come."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.tree import ROOT
 
-#: Programs that are interrupted, and told to end.
+#: Programs that get SIGINT, and SIGTERM.
 TESTS = (
     "tests/unit/client/test_client_commands.py::test_control_c_ends_receive_cleanly",
     "tests/unit/client/test_client_commands.py::test_control_c_ends_send_and_says_how_far_it_came",
@@ -47,7 +47,7 @@ def test_tests_that_a_script_starts_with_nohup_end(blocked: set[signal.Signals])
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
     try:
-        # To its end: whoever were left would have the pipe open.
+        # Read to the end: a process that is left would have the pipe open.
         said, _ = shell.communicate(timeout=SECONDS_MAX)
     finally:
         try:

@@ -1,7 +1,7 @@
-"""The end of masters at random moments under load: nothing with a receipt is lost, nothing confirmed comes back.
+"""The end of masters at random moments under load: nothing with a receipt is lost, nothing acknowledged returns.
 
-Two brokers, and three: what is killed is the master, a standby, or one that is becoming master; some masters sleep
-meanwhile, some hand over, some lose their lock file.
+There are two brokers, or three. The test kills the master, a standby, or a broker that becomes master. Some masters are
+suspended, some hand over, and some lose their lock file.
 """
 
 from __future__ import annotations

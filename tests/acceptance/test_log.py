@@ -1,4 +1,4 @@
-"""The log of a real broker: changed while it runs, and never in its way."""
+"""The log of a real broker: its settings change while the broker runs, and it never blocks the broker."""
 
 from __future__ import annotations
 

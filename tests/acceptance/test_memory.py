@@ -1,6 +1,6 @@
 """The broker's memory stays within ``broker.memory_limit`` and 100 MB above its memory at rest, whatever a client does.
 
-A good client beside is served; and what is counted is what is held: ``status`` beside the growth of the process.
+A well-behaved client is served at the same time. The memory in ``status`` agrees with the growth of the process.
 """
 
 from __future__ import annotations

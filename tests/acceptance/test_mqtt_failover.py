@@ -1,4 +1,4 @@
-"""Clients of MQTT with several addresses, while masters are killed again and again: sessions go on at the next."""
+"""MQTT clients with several addresses, while masters are killed repeatedly: sessions continue at the next master."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ from tests.support.prove import IS_THOROUGH, SEED, rounds
 from tests.support.replication.process_fixtures import three as three
 from tests.support.replication.process_fixtures import whole as whole
 
-# All of them with the version that has all of it; the other keeps its sessions by the same code.
+# Number of kills for each version. A thorough run has most kills with MQTT 5.0, which has all features. The code that
+# keeps the sessions is the same for both versions.
 KILLS = {"3.1.1": rounds(3, 100), "5.0": rounds(20 if IS_THOROUGH else 1, 100)}
-# Small files and frequent checkpoints, so that a kill meets every kind of moment.
+# Small files and frequent checkpoints, so that kills interrupt the work of the store at many different points.
 OPTIONS = (
     "--set", "store.journal_max_file_length=1mb",
     "--set", "store.checkpoint_records=500",
@@ -44,7 +45,7 @@ def addresses(group: Group) -> str:
 
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[Group]:
-    """Two brokers with a port for MQTT each."""
+    """Two brokers; each has a port for MQTT."""
     made = Group(tmp_path / "data", "ab", *OPTIONS)
     for broker in made.brokers:
         broker.mqtt = free_port()
@@ -81,7 +82,8 @@ async def test_sessions_go_on_at_the_standby(group: Group, version: str) -> None
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_the_publisher_of_qos_2_remembers_pubrec_when_it_fails_to_connect(version: str) -> None:
-    """A broker ends behind PUBREL, the next one before CONNACK. A PUBLISH at the third is a second message to it."""
+    """The first broker closes the connection after PUBREL, the second one before CONNACK. The client must not repeat
+    PUBLISH at the third broker, which would take it for a second message."""
     last: list[Packet] = []
     connects = 0
 

@@ -1,6 +1,6 @@
-"""Masters with a lease that sleep by SIGSTOP and wake, under MQTT clients of QoS 2: no broker sends a payload twice.
+"""Masters with a lease that are stopped and continued, under MQTT clients of QoS 2: no broker sends a payload twice.
 
-The program of these rounds, and how to go on with a run: tests/support/acceptance/mqtt_sleep_rounds.py.
+tests/support/acceptance/mqtt_sleep_rounds.py has the program of these rounds, and explains how to continue a run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """State of MQTT clients over kills and failovers of real brokers: wills, sessions, retained messages, shares.
 
-And the figures on topics below $SYS/.
+The module also tests the figures on topics below $SYS/.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def test_a_retained_will_is_there_for_who_comes_later(broker: MqttBroker, watche
 
 def test_silence_beyond_the_keep_alive_is_a_lost_connection(broker: MqttBroker, watcher: PahoClient) -> None:
     silent = PahoClient(broker.mqtt, "first", keep_alive=1, will=WILL)
-    silent.client.loop_stop()  # it pings no more
+    silent.client.loop_stop()  # the client sends no more pings
     _wait_will(watcher)
     silent.drop()
 
@@ -258,7 +258,7 @@ SHARE = "$share/g/orders/#"
 
 
 def take(port: int) -> Mqtt:
-    """A member that answers when it is told to."""
+    """A member that answers when the test permits it."""
     taker = Mqtt(port)
     assert taker.connect("taker", lasts=True) == [0]
     return taker
@@ -416,7 +416,7 @@ def test_a_session_goes_on_with_them_at_the_next_master(brokers: tuple[MqttBroke
         taker.connect(client)
         assert client.subscribe("o/#", qos=qos) == [qos]
         taker.take(client, OWED // 2)
-        assert client.publish("elsewhere") in (0, 0x10)  # so what was said before is stored, too
+        assert client.publish("elsewhere") in (0, 0x10)  # so the earlier commands are stored, too
         one.kill()
     two.wait_role("master")
     with Mqtt(two.mqtt) as client:

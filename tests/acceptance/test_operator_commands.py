@@ -1,4 +1,4 @@
-"""A working day of an operator by commands, as they are typed, against a real broker; and who may give them."""
+"""Commands of an operator against a real broker, and the rights that they require."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def guarded(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def handover(admin: str, **environment: str) -> Result:
-    """The command, in this process: an interpreter for each would take most of the time."""
+    """Run the command in this process, because the start of an interpreter for each command is slow."""
     return CliRunner().invoke(main, ["handover", "--admin", admin, "--wait", "0"], env=environment)
 
 
@@ -157,7 +157,7 @@ def test_a_handover_is_for_who_may(guarded: BrokerProcess) -> None:
         ((), {"TANDEMMQ_ADMIN_TOKEN": "wrong"}, True, None),
         (("--login", "ann"), {"TANDEMMQ_PASSCODE": "secret"}, False, True),
         (("--login", "ann"), {"TANDEMMQ_PASSCODE": "wrong"}, True, None),
-        # A user without a role sees what is seen without a login.
+        # A user without a role sees the same as without a login.
         (("--login", "bob"), {"TANDEMMQ_PASSCODE": "secret"}, True, True),
         (("--login", "bob"), {"TANDEMMQ_PASSCODE": "secret"}, False, False),
         ((), {}, False, False),
@@ -166,7 +166,7 @@ def test_a_handover_is_for_who_may(guarded: BrokerProcess) -> None:
 def test_status_is_whole_for_viewers_and_short_for_others(
     guarded: BrokerProcess, login: tuple[str, ...], environment: dict[str, str], has_token: bool, sees: bool | None
 ) -> None:
-    """``sees`` None: a login that is shown and wrong is refused."""
+    """``sees`` None: the login is wrong, and the request is refused."""
     if not has_token:
         Path(guarded.data, "index", "a.admin-token").write_text("no token\n")
     command = ["status", "--json", "--admin", f"http://127.0.0.1:{guarded.admin}", *login]
@@ -188,7 +188,7 @@ def test_status_is_whole_for_viewers_and_short_for_others(
 def test_another_user_of_the_host_is_told_what_he_lacks(guarded: BrokerProcess) -> None:
     token = Path(guarded.data, "index", "a.admin-token")
     under = ()
-    if os.geteuid() == 0:  # whom no mode keeps out: root without the right to what others own
+    if os.geteuid() == 0:  # root may read any file: run without this capability
         os.chown(token, NOBODY, NOBODY)
         under = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
     else:
@@ -206,7 +206,7 @@ KILLS = 4 if IS_THOROUGH else 2
 
 @pytest.mark.promise("moved-once")
 def test_no_message_is_lost_or_doubled_by_a_kill_between_two_moves(broker: BrokerProcess) -> None:
-    """Moved to and fro while the broker is killed again and again."""
+    """Messages are moved in both directions while the broker is killed repeatedly."""
     bodies = [f"m{number}" for number in range(MESSAGES)]
     Clients(broker).send("here", *bodies)
     for _ in range(KILLS):
@@ -238,7 +238,7 @@ FILE_BYTES = 256 * 1024
 
 
 def tandemmq(*arguments: str) -> Result:
-    """The command, in this process: an interpreter for each would take most of the time."""
+    """Run the command in this process, because the start of an interpreter for each command is slow."""
     return CliRunner().invoke(main, arguments)
 
 
@@ -261,12 +261,12 @@ def test_why_and_compact_over_the_admin_address(data: Path, master: BrokerProces
     for number in range(5):
         assert tandemmq("send", "forgotten", f"kept {number}", "--url", master.url).exit_code == 0
         assert tandemmq("send", "busy", body, "--count", "12", "--url", master.url).exit_code == 0
-    # What is left of the busy queue goes, so that the forgotten one alone holds the files.
+    # Consume the rest of the busy queue, so that only the forgotten queue holds files.
     assert tandemmq("receive", "busy", "--count", "60", "--url", master.url).exit_code == 0
 
-    asked = tandemmq("store", "why", "--admin", admin, "--json")
-    assert asked.exit_code == 0, asked.stderr
-    why = json.loads(asked.stdout)
+    result = tandemmq("store", "why", "--admin", admin, "--json")
+    assert result.exit_code == 0, result.stderr
+    why = json.loads(result.stdout)
     holders = {holder["destination"] for file in why["files"] for holder in file["holders"]}
     assert holders == {"queue://forgotten"}
     held = next(file for file in why["files"] if file["state"] == "held" and file["holders"])

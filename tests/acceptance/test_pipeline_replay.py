@@ -1,4 +1,4 @@
-"""Messages of journals and of a lake go to real brokers, each once, from one process without Spark."""
+"""Replay of journals and of a lake to real brokers: each message once, from one process without Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.services.pairs import failover_url, pair_in
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
-    """A master and its standby over one directory; nothing is wrong with it afterwards."""
+    """A master and its standby over one directory. The checker must find no problem in it after the test."""
     with pair_in(tmp_path) as both:
         yield both
     report = check(str(tmp_path / "data"))
@@ -40,7 +40,7 @@ def ids(found: list[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.promise("pipeline-reads-beside")
 def test_a_master_that_is_killed_meanwhile_changes_nothing(pair: tuple[Server, Server], tmp_path: Path) -> None:
-    write_store(tmp_path / "store", 800)  # two chunks: the first is noted while the second is sent
+    write_store(tmp_path / "store", 800)  # two chunks: the first is recorded while the second is sent
     sources, out = Sources((str(tmp_path / "store"),)), str(tmp_path / "out")
     target = Target(failover_url(*pair), per_second=300)
     is_under_way = threading.Event()

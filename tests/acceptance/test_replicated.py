@@ -1,8 +1,8 @@
-"""A set of brokers, each with a store of its own: kills, sleeps, lost disks, a torn network, a lost ZooKeeper.
+"""A set of brokers, each with a separate store: kills, suspends, lost disks, a split network, a lost ZooKeeper.
 
-Real processes and a real ZooKeeper, clients at work, a seeded mix of what can happen. After each round one is master
-and all others follow; then all directories check clean and hold the same journal, byte for byte. At the end all that
-was confirmed is there, in order, and nothing else.
+The test runs real processes, a real ZooKeeper, clients under load, and a seeded mix of faults. After each round one
+node is master, and all others follow. Then all directories have no problem and the same journal, byte for byte. At the
+end all confirmed operations are there, in order, and nothing else.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ VOLUME_BYTES = 256 << 20
 
 @pytest.fixture
 def volumes(tmp_path: Path, require_program: Callable[[object, str], None]) -> Iterator[dict[str, Path]]:
-    """The directory of each node, on a volume of its own; none where few rounds are played."""
+    """The directory of each node, on a separate volume; without separate volumes if there are few rounds."""
     mounted = [tmp_path / f"volume-{number}" for number in range(5 if IS_PROOF else 0)]
     with ExitStack() as ending:
         for volume in mounted:

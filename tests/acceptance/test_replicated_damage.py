@@ -1,4 +1,4 @@
-"""Nodes of a set whose disks changed what they stored: repaired by the other copies, before anything is given out."""
+"""Nodes of a set whose disks changed stored bytes: repaired from the other copies, before any delivery."""
 
 from __future__ import annotations
 

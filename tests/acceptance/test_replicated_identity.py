@@ -1,8 +1,8 @@
-"""A node of a set is its disk: real brokers return under other names, with a copy of a disk, with an older disk.
+"""A disk identifies a node of a set: real brokers return under other names, with a copy of a disk, with an older disk.
 
 ``TANDEMMQ_PROVE=20 pytest --services tests/acceptance/test_replicated_identity.py -k renamed -s`` renames 20 times, as
-`make prove` does, and prints how long nobody was master. How long at most is proved in virtual time
-(tests/model/simulator/test_sets.py).
+`make prove` does, and prints the times without a master. tests/model/simulator/test_sets.py proves the maximum time in
+virtual time.
 """
 
 from __future__ import annotations

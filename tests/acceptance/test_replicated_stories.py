@@ -1,6 +1,6 @@
-"""A set of real brokers, and what once broke its design or sets like it: a story each.
+"""A set of real brokers in situations that broke its design, or similar sets: one test for each situation.
 
-Those that need no processes stand in tests/unit/broker/replication.
+For situations without processes see tests/unit/broker/replication.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def taken(whole: SetOfBrokers) -> list[str]:
 
 
 def test_a_single_broker_becomes_a_set(make: MakeSet) -> None:
-    """With its journal, which is on all of them before anybody serves; the empty ones found nothing without it."""
+    """With its journal, which all nodes have before one serves; without it, the empty nodes found no set."""
     whole = make()
     heir, *empty = whole.members
     single = BrokerProcess(heir.directory, "orders").start()
@@ -142,7 +142,7 @@ async def _fill(broker: BrokerProcess) -> None:
 
 @pytest.fixture
 def volume(tmp_path: Path, require_program: Callable[[object, str], None]) -> Iterator[Path]:
-    """A directory that holds VOLUME_BYTES and no more."""
+    """A directory with a capacity of VOLUME_BYTES."""
     directory = tmp_path / "volume"
     directory.mkdir()
     made = subprocess.run(
@@ -212,7 +212,7 @@ def is_full(member: MemberProcess) -> bool:
     return "No space left on device" in member.log.read_text()
 
 
-# ---- who finds whom
+# ---- how nodes find each other
 
 
 def test_an_expired_session_changes_nothing(make: MakeSet) -> None:
@@ -234,7 +234,7 @@ def test_an_expired_session_changes_nothing(make: MakeSet) -> None:
     assert taken(whole) == ["without", "with"] * 3
 
 
-# ---- who writes beside it
+# ---- other writers
 
 
 def test_nobody_writes_into_a_members_directory_beside_the_set(make: MakeSet) -> None:

@@ -1,6 +1,6 @@
-"""A set of real brokers, some of whose disks take their time to sync, or whose clocks are wrong.
+"""A set of real brokers, in which some disks sync slowly, or some clocks are wrong.
 
-The disks of one broker alone: tests/acceptance/test_faults.py.
+For the disks of a single broker see tests/acceptance/test_faults.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 #: A sync takes so long: eight times T.
 SYNC_SECONDS = 4.0
 SECONDS_MAX = 120.0
-#: A time is told in whole milliseconds.
+#: A time is reported in whole milliseconds.
 CLOCK_SECONDS = 0.002
 BEHIND_SECONDS = 3.0
 QUEUE = "/queue/scheduled"

@@ -41,7 +41,7 @@ def test_status_shows_all_and_why_nobody_is_master(three: SetOfBrokers) -> None:
     master, others = three.quiet()
 
     def shown_without_trouble() -> str:
-        """Once that node has heard from all since the set was founded."""
+        """Return the output; empty until that node has had messages of all nodes since the set was founded."""
         done = tandemmq("replication", "status", "--admin", others[0].admin_url)
         return done.stdout if done.returncode == 0 else ""
 
@@ -71,7 +71,7 @@ def test_a_handover_goes_to_the_node_that_was_named(three: SetOfBrokers) -> None
     wanted = others[1]
 
     def handed_over() -> str:
-        """Once the master has heard from that node since the set was founded."""
+        """Return the output; empty until the master has had a message of that node since the set was founded."""
         done = tandemmq("handover", "--admin", master.admin_url, "--to", wanted.node, "--json")
         return done.stdout if done.returncode == 0 else ""
 

@@ -1,6 +1,6 @@
-"""A pair goes from an earlier version to this one, broker by broker, under load and with nothing lost; and back.
+"""Upgrade of a pair from an earlier version, one broker after the other, under load and without a loss; and back.
 
-The earlier version is a wheel that is built from its commit; both run as they would be installed.
+The earlier version is a wheel that is built from its commit. Both versions run as if they were installed.
 """
 
 from __future__ import annotations

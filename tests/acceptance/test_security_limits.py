@@ -1,4 +1,4 @@
-"""Clients that send too much, too slowly, or what should burst: tried on a running broker that others use meanwhile."""
+"""Clients that send too much, too slowly, or data that expands too much, on a running broker with other clients."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
 
 
 class Bounded(BrokerProcess):
-    """A broker with narrow bounds, and a store of its own for every queue: names become directories there."""
+    """A broker with low limits, and a separate store for each queue: the names of queues become directories."""
 
     def __init__(self, directory: Path) -> None:
         settings = directory / "tandemmq.toml"
@@ -194,7 +194,7 @@ def test_who_falls_silent_within_a_frame_is_hung_up_on(broker: Bounded) -> None:
     assert client.is_closed()
 
 
-# ---- what should burst
+# ---- data that expands too much
 
 
 @pytest.mark.promise("bombs-stay-small")

@@ -114,7 +114,7 @@ def broker(
         yield broker
 
 
-# ---- who gets in
+# ---- logins
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -142,7 +142,7 @@ def test_a_certificate_is_a_user(broker: Secured) -> None:
         assert client.publish("ORDERS/EU") == 0
         assert client.subscribe("ORDERS/EU") == [NOT_AUTHORIZED]
     with Mqtt(broker.mqtts, tls=broker.context(broker.authority.certificate("nobody"))) as client:
-        assert client.connect("till") == [0]  # from this machine: nobody in particular
+        assert client.connect("till") == [0]  # from this machine: anonymous
         assert client.publish("ORDERS/EU") == NOT_AUTHORIZED
 
 
@@ -175,7 +175,7 @@ async def test_a_certificate_is_a_user_by_websocket_too(broker: Secured) -> None
         assert code.value == NOT_AUTHORIZED
 
 
-# ---- what he may do
+# ---- rights of a user
 
 
 @pytest.mark.promise("rights")
@@ -241,7 +241,7 @@ def test_what_is_forged_below_sys_goes_nowhere(broker: Secured) -> None:
         assert all(each is not None and each.payload != b"forged" for each in heard)
 
 
-# ---- what is another's
+# ---- objects of another user
 
 
 @pytest.mark.promise("ids-have-owners")

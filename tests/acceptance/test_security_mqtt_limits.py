@@ -136,7 +136,7 @@ def test_who_falls_silent_within_a_packet_is_hung_up_on(broker: Bounded) -> None
         assert client.is_closed()
 
 
-# ---- what is left behind
+# ---- the broker after its clients have left
 
 
 def test_all_that_clients_had_the_broker_hold_is_given_back(broker: Bounded) -> None:

@@ -94,7 +94,7 @@ def connect_frame(login: str | None, passcode: str | None = None) -> bytes:
     return f"CONNECT\naccept-version:1.2\nhost:x\n{named}\n\0".encode()
 
 
-# ---- who gets in
+# ---- logins
 
 
 @pytest.mark.promise("logins")
@@ -112,7 +112,7 @@ async def test_who_guesses_is_shut_out_and_others_notice_nothing(broker: Secured
     good = await Wire.open(broker.stomp, login="alice", passcode="alice secret")
     for guess in range(5):
         assert b"invalid" in stomp(broker, connect_frame("eve", f"guess {guess}"), "127.0.2.1")
-    # Even with the right password, if nobody has said it since the start: nobody learns that it is.
+    # Even with the right password, if no client has used it since the start: no client learns that it is right.
     assert b"Too many" in stomp(broker, connect_frame("eve"), "127.0.2.1")
     assert b"CONNECTED" in stomp(broker, connect_frame("bob") + b"DISCONNECT\nreceipt:last\n\n\0", "127.0.2.1")
     assert b"CONNECTED" in stomp(broker, connect_frame("eve") + b"DISCONNECT\nreceipt:last\n\n\0", "127.0.2.2")
@@ -153,7 +153,7 @@ def test_what_follows_a_refused_login_is_not_done(broker: Secured) -> None:
     assert "OPEN.refused" not in str(status)
 
 
-# ---- what he may do
+# ---- rights of a user
 
 
 OPERATIONS: dict[str, tuple[Callable[[OpenWire, Destination], object], str]] = {
@@ -239,7 +239,7 @@ def test_a_pattern_or_a_list_is_nothing_that_can_be_created(broker: Secured, nam
         broker.login("alice").create(queue(name))
 
 
-# ---- what is another's
+# ---- objects of another user
 
 
 def temporary(owner: OpenWire, number: object = 1) -> Destination:
@@ -363,7 +363,7 @@ def test_after_a_restart_ending_a_prepared_branch_still_needs_rights(
     alice.close()
 
 
-# ---- what is the broker's
+# ---- objects of the broker
 
 
 @pytest.mark.promise("advisories")

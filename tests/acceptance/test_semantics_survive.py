@@ -1,4 +1,4 @@
-"""Subscriptions, transactions, dead letters and what is sent again, across kill -9 of the master of real pairs."""
+"""Subscriptions, transactions, dead letters and resent messages, across kill -9 of the master of real pairs."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ async def test_the_master_dies_between_store_and_receipt(pair: tuple[BrokerProce
         sending = asyncio.create_task(send_all())
         await until_stored(master, sent[-1])
         async with asyncio.timeout(30):
-            await proxy.receipt_lost.wait()  # the receipts are on their way
+            await proxy.receipt_lost.wait()  # the broker has sent the receipts
         assert client.unconfirmed == 20
         master.kill()
         await asyncio.wait_for(sending, 30)
@@ -239,10 +239,10 @@ async def test_a_message_that_kills_is_a_dead_letter(tmp_path: Path, victim: str
     await store(await Wire.open(broker.stomp), "/queue/Q", "poison")
     seen = []
     while True:
-        consumer, sexton = await Wire.open(broker.stomp), await Wire.open(broker.stomp)
+        consumer, dlq_client = await Wire.open(broker.stomp), await Wire.open(broker.stomp)
         reading = {
             asyncio.create_task(take(consumer, "/queue/Q", 1)),
-            dead := asyncio.create_task(take(sexton, "/queue/ActiveMQ.DLQ.Queue.Q", 1)),
+            dead := asyncio.create_task(take(dlq_client, "/queue/ActiveMQ.DLQ.Queue.Q", 1)),
         }
         done, rest = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
         for each in rest:
@@ -255,7 +255,7 @@ async def test_a_message_that_kills_is_a_dead_letter(tmp_path: Path, victim: str
             broker.kill()
             broker.start().wait_role("master")
         consumer.close()  # as the end of a process: no DISCONNECT
-        sexton.close()
+        dlq_client.close()
     assert (frame.body, seen) == (b"poison", expected)
     assert "consumers that were lost" in frame.headers["dlqDeliveryFailureCause"]
     broker.stop()

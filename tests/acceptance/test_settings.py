@@ -1,4 +1,4 @@
-"""Settings of real brokers: read again at SIGHUP, made of an ActiveMQ configuration, and a bridge that is taken out."""
+"""Settings of real brokers: read again at SIGHUP, made of an ActiveMQ configuration, and a bridge that is removed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def _reload(broker: BrokerProcess, text: str, output_text: str) -> str:
-    """SIGHUP with that file, until ``said`` is in the log: what was logged for it."""
+    """Send SIGHUP with that file, and wait until ``said`` is in the log. Return the log lines for it."""
     before = len(broker.log.read_text())
     Path(broker.data).with_name("settings.toml").write_text(text)
     broker.kill(signal.SIGHUP)
@@ -63,7 +63,7 @@ async def _bodies(wire: Wire, count: int) -> list[str]:
 
 
 async def _nothing_more(wire: Wire) -> None:
-    """The next that it is told is what it asks for now."""
+    """Check that no further frame came: the next one is the receipt of a new request."""
     await send(wire, "/queue/aside", "aside")
     assert (await wire.read()).command == "RECEIPT"
 

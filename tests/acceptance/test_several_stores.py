@@ -1,4 +1,4 @@
-"""Several stores in real brokers: transactions over two of them across kill -9, and what a broker says of them."""
+"""Several stores in real brokers: transactions over two of them across kill -9, and the broker's reports about them."""
 
 from __future__ import annotations
 

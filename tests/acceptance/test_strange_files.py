@@ -1,6 +1,6 @@
-"""Real brokers over directories that are damaged, strange, or open to others.
+"""Real brokers over directories that are damaged, strange, or open to other users.
 
-A broker says by name what is there and goes on, ends, or lets the lock go; it neither hangs nor writes elsewhere.
+A broker names the cause, and continues, ends or releases the lock. It does not hang, and does not write elsewhere.
 """
 
 from __future__ import annotations
@@ -316,7 +316,7 @@ def test_what_others_may_read_is_told(tmp_path: Path) -> None:
         assert broker.start().wait_role("master")["warnings"] == []
 
 
-# ---- what nobody reads
+# ---- files that no process reads
 
 
 def test_the_master_of_a_pair_finds_damage_in_the_background(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_a_standby_is_ready_and_watched_and_a_wrong_setting_is_not_repeated() ->
     assert service["Type"] == "notify"
     assert service["NotifyAccess"] == "main"
     assert int(service["WatchdogSec"]) > 0
-    assert service["WatchdogSignal"] == "SIGKILL"  # whatever it is stuck in, its lock is wanted
+    assert service["WatchdogSignal"] == "SIGKILL"  # wherever the process hangs, its lock must become free
     assert service["Restart"] == "always"
     assert service["RestartPreventExitStatus"] == "2"
     assert service["User"] != "root"
@@ -55,7 +55,7 @@ def test_a_standby_is_ready_and_watched_and_a_wrong_setting_is_not_repeated() ->
 
 @contextmanager
 def service(name: str, data: Path, folder: Path) -> Iterator[Callable[[str], str]]:
-    """A broker as the unit starts it; ``heard(text)`` waits until it tells its manager a word that holds ``text``."""
+    """A broker as the unit starts it; ``heard(text)`` waits until it sends a notification with ``text``."""
     address = folder / f"notify-{name}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(address))

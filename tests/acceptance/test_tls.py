@@ -300,7 +300,7 @@ def test_it_says_what_is_wrong_with_the_address(broker: Encrypted) -> None:
 
 
 def test_handshakes_at_the_admin_server_that_never_go_on_hold_up_nobody(broker: Encrypted) -> None:
-    """More than it has places, all of them open while others ask."""
+    """There are more handshakes than places. All stay open while other clients send requests."""
     with contextlib.ExitStack() as silent:
         for _ in range(PLACES + 6):
             silent.enter_context(socket.create_connection(("127.0.0.1", broker.admin), 20))

@@ -1,4 +1,4 @@
-"""The page of examples/websocket in a real browser: it goes on at the other broker when the master is killed."""
+"""The page of examples/websocket in a real browser: it continues at the other broker when the master is killed."""
 
 from __future__ import annotations
 

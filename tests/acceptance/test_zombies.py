@@ -1,8 +1,8 @@
-"""Masters that fall asleep, or are cut off, while another one takes over; and then wake up.
+"""Masters that are suspended, or disconnected, while another broker takes over, and then resume.
 
-Real processes, clients at work, a seeded mix of what can happen. After each round: the zombie said no word too much,
-what it wrote late lies behind the seal, it stands by in the same process, the store checks clean; it becomes master
-again and all that either of them confirmed is there.
+The test runs real processes, clients under load, and a seeded mix of faults. After each round, the former master sent
+no wrong answer, its late writes are after the sealed end, it is a standby in the same process, and the store is clean.
+Then it becomes master again, and all operations that either broker confirmed are there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tests that a change selects, in a small tree of its own."""
+"""The tests that a change selects, in a small separate tree."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class RealSet(Cluster):
             ahead = next((each for each in others if each.replica.state.position > replica.state.position), None)
             if ahead is None:
                 return replica.try_acquire()
-            # Nobody votes for who is behind, and each may still write what had come: who is ahead is asked each time.
+            # No node votes for a node that is behind, and each may still write earlier bytes: check each time.
             replica.release()
             if self._set.try_elect(ahead):
                 self._set.until(
@@ -243,7 +243,7 @@ def test_a_new_file_is_begun_on_demand_and_its_header_is_final(broker: Broker, t
     former = broker.authority.written[0]
     broker.authority.settled.clear()
     term.wait(term.store.rotate().done)
-    # A checkpoint may have settled something of its own before.
+    # A checkpoint may have settled an earlier operation.
     assert broker.authority.settled[-1] == (*broker.authority.written, True)
     assert broker.authority.written[0] == former + 1
     assert read_headers(broker.files).headers[former + 1].set == broker.authority.set_header()

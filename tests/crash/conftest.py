@@ -1,4 +1,4 @@
-"""A place for what a test leaves, the seed that repeats it, and by which code the journal is written."""
+"""The directory of a test, its seed, and the code that writes the journal."""
 
 from __future__ import annotations
 

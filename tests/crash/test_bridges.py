@@ -35,7 +35,7 @@ SECONDS_MAX = 30.0
 
 
 class StoredWorld(World):
-    """``lost``: there when the store of this term is no more, with why."""
+    """``lost``: has the error that ended the store of this term."""
 
     def __init__(self, directory: str) -> None:
         super().__init__()

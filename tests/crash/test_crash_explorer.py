@@ -1,8 +1,8 @@
-"""Every image that a power loss may leave of some short lives of a store is opened, and the store held to its word.
+"""Each image that a power loss can leave of some short lives of a store is opened, and the promises are checked.
 
-Of each life a seeded sample is opened; with TANDEMMQ_PROVE set (``make prove``) all of it is, by as many
-processes as there are processors, once as it is and once without its indexes, and the recoveries of some images are
-crashed as well. What was judged before under the same promises is not judged again.
+By default the test opens a seeded sample of the images of each life. With TANDEMMQ_PROVE set (``make prove``) it opens
+all images, in as many processes as there are processors: once as they are and once without their indexes. It also
+crashes the recoveries of some images. An image that was judged under the same promises is not judged again.
 """
 
 # proves: archive, aside-first, compaction, journal, live-files, minimal-left, pins, upkeep

@@ -1,4 +1,4 @@
-"""The model of a disk itself: what it lets a power loss leave, and what not."""
+"""The model of a disk: the images that a power loss can leave."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def model_of(disk: RecordingDisk) -> Disk:
 
 
 def possible(disk: RecordingDisk) -> set[tuple[tuple[str, bytes | None], ...]]:
-    """Every image that may be left now."""
+    """Return each image that a power loss now could leave."""
     model = model_of(disk)
     found = {tuple((p, c and c.data) for p, c in image.entries) for image in model.images()}
     assert not model.is_capped

@@ -1,10 +1,14 @@
-"""Every byte of a small store is changed once, every file is cut at every length, every file is lost once.
+"""Damage in a small store: each byte is changed once, each file is cut at each length, and each file is lost once.
 
-What follows is one of three: all that was promised is there and nothing that was removed; the start is refused with
-the file and the ids; or the store opens and has told the id of every message that is not as it should be. Never is
-anything silent, resurrected or wrong, never an error of another kind, and never is a byte deleted.
+A start then has one of three outcomes:
 
-By default a seeded sample of the positions is tried; with TANDEMMQ_PROVE set (``make prove``) all of them are.
+    all is there  the store has all promised messages, and no removed message
+    refused       the start is refused; the error has the file and the ids of the messages
+    told          the store opens; the log has the id of each message that is missing or was removed before
+
+No difference is missing in the log, no message has another body, no other error occurs, and no byte is deleted.
+
+By default the tests try a seeded sample of the positions; with TANDEMMQ_PROVE set (``make prove``), all positions.
 """
 
 from __future__ import annotations
@@ -45,7 +49,7 @@ from tandemmq.store.tools.check import check
 from tests.support.prove import IS_PROOF, IS_THOROUGH, SEED
 from tests.support.store.store_harness import Q, Term
 
-# Of each store, but for a proof.
+# Number of changes for each store, except in a proof.
 FLIPS = 32 if IS_THOROUGH else 12
 CUTS = 20 if IS_THOROUGH else 8
 DECLARED_FLIPS = 10 if IS_THOROUGH else 4
@@ -66,11 +70,11 @@ Held = dict[str, dict[str, bytes]]  # owner in words -> message id -> body, in o
 
 @dataclass
 class Promised:
-    """A store directory in memory, and what it promised when it was left."""
+    """A store directory in memory, and the messages that it promised."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     held: Held = field(default_factory=dict)
-    adds: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)  # file -> where live messages stand
+    adds: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)  # file -> (start, stop, id)
 
     def put(self, directory: Path, changed: dict[str, bytes | None] | None = None) -> None:
         shutil.rmtree(directory, ignore_errors=True)
@@ -97,7 +101,7 @@ def held_in(term: Term) -> Held:
 
 
 def live(term: Term, rounds: int) -> None:
-    """Messages of a queue and a topic, most of them removed again, and a transaction each round."""
+    """In each round, add messages to a queue and a topic, remove most of them, and commit a transaction."""
     queue = term.store.queue(Q)
     known = {owner.subscription_name: owner.id for owner in term.owners if owner.subscription_name}
     for name in {"s1", "s2"} - known.keys():
@@ -128,7 +132,8 @@ def live(term: Term, rounds: int) -> None:
 
 
 def make(directory: Path, ending: str) -> Promised:
-    """Two lives. ``closed``: the last checkpoint stands at the journal's end; ``killed``: the second life had none."""
+    """Make a store in two lives. ``ending`` "closed": the last checkpoint is at the end of the journal; "killed": the
+    second life makes no checkpoint."""
     directory.mkdir()
     locker = SharedFileLocker(LockRequest(str(directory), Holder("a", pid=os.getpid(), host="here")))
     assert locker.try_acquire()
@@ -183,13 +188,13 @@ def scratch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Path:
 
 
 def concerned(promised: Promised, name: str, start: int, stop: int) -> set[str]:
-    """Ids of live messages whose records have a byte from ``start`` to before ``stop`` of a journal file."""
+    """Return the ids of live messages whose records have a byte from ``start`` to before ``stop`` of a journal file."""
     file = file_id(name)
     return {each[2] for each in promised.adds.get(file or 0, ()) if each[0] < stop and each[1] > start}
 
 
 def open_again(directory: Path, settings: StoreSettings = SETTINGS) -> Held:
-    """Return the delivered messages; a broker that met damage in its index becomes a standby and starts again, once."""
+    """Return the delivered messages. A broker that finds damage in its index becomes a standby and restarts once."""
     locker = SharedFileLocker(LockRequest(str(directory), Holder("a", pid=os.getpid(), host="here")))
     assert locker.try_acquire(), "whatever stands in the lock's file, the lock can be had"
     try:
@@ -209,7 +214,7 @@ def open_again(directory: Path, settings: StoreSettings = SETTINGS) -> Held:
 
 
 def judge(promised: Promised, directory: Path, where: str, hit: set[str], caplog: pytest.LogCaptureFixture) -> str:
-    """Open the store and hold it against what was promised; which of the three outcomes it is."""
+    """Open the store, compare it with what it promised, and return which of the three outcomes it is."""
     before = {path: path.read_bytes() for path in directory.glob("db-*.log")}
     caplog.clear()
     refusal: StoreCorrupt | JournalLost | None = None
@@ -223,13 +228,13 @@ def judge(promised: Promised, directory: Path, where: str, hit: set[str], caplog
         assert "db-" in str(refusal), where
         assert hit <= set(refusal.message_ids), f"{where}: refused without {hit - set(refusal.message_ids)}: {refusal}"
     else:
-        told = caplog.text
+        text = caplog.text
         outcome = "all is there"
         for name in promised.held.keys() | found.keys():
             should, has = promised.held.get(name, {}), found.get(name, {})
             for message_id in should.keys() ^ has.keys():
                 what = "missing" if message_id in should else "back again"
-                assert message_id in told, f"{where}: {name}: {message_id} is {what}, and nothing was said"
+                assert message_id in text, f"{where}: {name}: {message_id} is {what}, and nothing was said"
                 outcome = "told"
             both = [message_id for message_id in should if message_id in has]
             assert both == [message_id for message_id in has if message_id in should], f"{where}: another order"
@@ -242,7 +247,7 @@ def judge(promised: Promised, directory: Path, where: str, hit: set[str], caplog
 
 
 def positions(name: str, content: bytes) -> list[int]:
-    """All of a file; of a long row of zeros that was prepared for what is to come, the ends."""
+    """Return all positions of a file, but only those near the ends of a long row of prepared zeros."""
     if not name.endswith((".log", "db.free")):
         return list(range(len(content)))
     rows = [match.span() for match in re.finditer(rb"\0{200,}", content)]
@@ -251,7 +256,7 @@ def positions(name: str, content: bytes) -> list[int]:
 
 
 def sample(dice: random.Random, promised: Promised, count: int) -> list[tuple[str, int]]:
-    """(name, position): all there are for a proof, else some, most of them in the journal."""
+    """Return (name, position) of all bytes for a proof; otherwise of some, most of them in the journal."""
     places = [(name, at) for name, content in sorted(promised.files.items()) for at in positions(name, content)]
     if IS_PROOF:
         return places
@@ -261,7 +266,7 @@ def sample(dice: random.Random, promised: Promised, count: int) -> list[tuple[st
 
 
 class Outcomes:
-    """Number of each outcome, and the faults; the end of the test reports all of it."""
+    """Number of each outcome, and the errors. ``tell`` reports them at the end of the test."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -292,7 +297,7 @@ def test_no_changed_byte_or_cut_file_is_silent(
             content[at] ^= 1 << dice.randrange(8)
             hit = concerned(promised, name, at, at + 1)
         else:
-            # What is cut off shows nothing any more: only an index can tell whom it concerned.
+            # Only an index can show which messages were in the bytes that are cut off.
             del content[at:]
             hit = set()
         promised.put(scratch, {name: bytes(content)})
@@ -314,20 +319,21 @@ def test_no_lost_file_is_silent(promised: Promised, scratch: Path, caplog: pytes
 
 
 def homes(promised: Promised, message_id: str) -> list[str]:
-    """The files in which a message stands."""
+    """Return the files that have a record of the message."""
     return [f"db-{file}.log" for file, adds in promised.adds.items() if any(each[2] == message_id for each in adds)]
 
 
 def judge_declared(promised: Promised, directory: Path, where: str, caplog: pytest.LogCaptureFixture) -> str:
-    """Open in the declared mode, then as ever, then from the journal alone: it is the same each time, and was told."""
+    """Open in the declared mode, then as usual, then without the index. The content is the same each time, and the log
+    has each difference from what was promised."""
     caplog.clear()
     found = open_again(directory, DECLARED)
-    told = caplog.text
+    text = caplog.text
     for name in promised.held.keys() | found.keys():
         for message_id in promised.held.get(name, {}).keys() ^ found.get(name, {}).keys():
-            # Of a lost file that no index knew only its name can be told.
-            is_told = message_id in told or any(f"{lost} is missing" in told for lost in homes(promised, message_id))
-            assert is_told, f"{where}: {name}: {message_id} is not as it should be, and nothing was said"
+            # If no index knew a lost file, the log can only have the name of the file.
+            is_logged = message_id in text or any(f"{lost} is missing" in text for lost in homes(promised, message_id))
+            assert is_logged, f"{where}: {name}: {message_id} is not as it should be, and nothing was said"
         for message_id, body in found.get(name, {}).items():
             assert promised.held.get(name, {}).get(message_id, body) == body, f"{where}: another body"
     assert open_again(directory) == found, f"{where}: another content at the next start"

@@ -1,4 +1,4 @@
-"""The power goes at random moments of two long lives: what had a receipt is there, what was acknowledged stays away.
+"""Power losses at random moments of two long lives: confirmed messages are there, acknowledged messages are not.
 
 Short lives are enumerated in ``test_crash_explorer``; this one takes random images of lives with many files, many
 checkpoints and every sync policy.

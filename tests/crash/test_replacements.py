@@ -1,4 +1,4 @@
-"""A replaced file is the old or the new one, whole, whenever the power fails; and the new one after the call."""
+"""After a power failure, a replaced file is the complete old or new file; after the call, it is the new one."""
 
 # proves: aside-name-durable, copied-index-name-durable, copied-index-sync, copied-root-is-still-there, index
 # proves: minimal-index-name-durable, minimal-index-sync, original-kept-before-replaced, sealed-copy-sync
@@ -32,7 +32,7 @@ Contents = Mapping[str, bytes | None]
 
 
 def images(disk: RecordingDisk, upto: int) -> Iterator[Contents]:
-    """Return the possible contents if the power fails after so many events."""
+    """Return the possible contents if the power fails after ``upto`` events."""
     model = Disk(random.Random(1))
     for event in disk.events[:upto]:
         model.apply(event)
@@ -114,8 +114,8 @@ def test_a_journal_file_that_is_ended_where_its_header_says(tmp_path: Path) -> N
 
 
 def test_a_new_index(tmp_path: Path) -> None:
-    """An index never appears without a whole root: one that cannot be trusted is set aside, and the journal is read
-    anew."""
+    """A new index has a valid root as soon as it exists. An index without one would be set aside, and the journal would
+    be read again."""
     disk = RecordingDisk(str(tmp_path))
     Index.open(str(tmp_path), disk, page_size=512).close()
 
@@ -137,8 +137,8 @@ def test_the_copy_of_a_neighbours_index(tmp_path: Path) -> None:
     seen: dict[tuple[tuple[str, bytes | None], ...], bool] = {}
 
     def is_whole(found: Contents) -> bool:
-        told = tuple(sorted(found.items()))
-        if told not in seen:
+        contents = tuple(sorted(found.items()))
+        if contents not in seen:
             directory = tmp_path / "image" / str(len(seen))
             for path, content in found.items():
                 if content is None:
@@ -146,8 +146,8 @@ def test_the_copy_of_a_neighbours_index(tmp_path: Path) -> None:
                 else:
                     (directory / path).write_bytes(content)
             with Index.open(str(directory / "copy")) as copied:
-                seen[told] = dict(copied.scan()) == keys and copied.meta == b"meta"
-        return seen[told]
+                seen[contents] = dict(copied.scan()) == keys and copied.meta == b"meta"
+        return seen[contents]
 
     at_every_moment(
         disk,

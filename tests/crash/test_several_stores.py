@@ -1,8 +1,9 @@
-"""A crash at any moment of a transaction over two stores: afterwards it happened in both, or in neither.
+"""Crashes during transactions over several stores: a transaction takes effect in all stores, or in none.
 
-A life is recorded; then images that a power loss may leave (crash_images) at moments all over it are opened. In every
-one of them each transaction is whole or absent, those that were confirmed are there, and in their order. By default a
-seeded sample of images is taken; with TANDEMMQ_PROVE set (``make prove``) a long one.
+The test records the disk operations of a broker. Then it opens images that a power loss at random moments can leave
+(crash_images). In each image, each transaction is complete or absent, and the confirmed transactions are there in
+their order. By default the test opens a small seeded sample of images; with TANDEMMQ_PROVE set (``make prove``), a
+large one.
 """
 
 # proves: all-fenced-before-any-is-read, all-read
@@ -49,7 +50,7 @@ LAX_ENTRIES = (FilteredStore(queue="A.>", settings=SETTINGS), FilteredStore(queu
 
 
 def moves(directory: str, disk: RecordingDisk, entries: Sequence[FilteredStore] = ENTRIES) -> None:
-    """Each transaction takes a message from A and puts one into B and one into a third store."""
+    """Run transactions. Each one removes a message from A, and adds one to B and one to a third store."""
     term = SeveralTerm(directory, entries, settings=SETTINGS, disk=disk)
     page = term.page(term.store.queue(A))
     for number, paged in enumerate(page.messages):
@@ -61,7 +62,7 @@ def moves(directory: str, disk: RecordingDisk, entries: Sequence[FilteredStore] 
         disk.note(("asked", number))
         before = len(term.durable_operations)
         term.committing(parts, identity)
-        if number % 3:  # some follow each other at once
+        if number % 3:  # every third transaction does not wait for its receipt
             term.wait_durable(before + 1)
             told = sum(isinstance(operation, Atomic) for operation in term.durable_operations)
             disk.note(("told", told - 1))
@@ -105,7 +106,7 @@ def test_a_transaction_over_several_stores_is_atomic_across_crashes(
 
 
 def judge(scratch: str, image: Image, asked: int, told: int, moment: int) -> int:
-    """Open the image; how many transactions hold in it."""
+    """Open the image, and check it. Return the number of transactions in it."""
     directory = f"{scratch}/{moment}-{random.randrange(1 << 32)}"
     os.mkdir(directory)
     image.put(directory)

@@ -1,8 +1,8 @@
-"""Each call of the disk that a store makes in its life fails; then it is opened again and held to its word.
+"""Each disk call in a store's life fails once. Then the store is opened again, and its promises are checked.
 
-What a failed sync was to make durable never is (the kernel has marked those pages clean), so the images that a power
-loss may leave afterwards tell whether anything rested on it. By default a seeded sample of calls and failures is
-taken; with TANDEMMQ_PROVE set (``make prove``) every call fails in every way.
+Writes before a failed sync are never durable, because the kernel has marked their pages clean. So the images that a
+power loss can leave afterwards show whether the store relied on such a write. By default the test takes a seeded sample
+of calls and failures; with TANDEMMQ_PROVE set (``make prove``) every call fails in every way.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Lived:
 
 
 def is_latched(lived: Lived, failed: Failed) -> None:
-    """After a failed write or sync nothing that was asked later is promised, and that file is synced no more."""
+    """After a failed write or sync no later operation is promised, and the file is not synced again."""
     since = lived.since_failure
     later = {note.what.number for note in since if isinstance(note, Note) and isinstance(note.what, Asked)}
     promised = {note.what.number for note in since if isinstance(note, Note) and isinstance(note.what, Held)}

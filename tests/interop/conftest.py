@@ -73,7 +73,7 @@ def jvm(classes: Path) -> Iterator[Jvm]:
 
 
 def held_in(lines: list[Owner]) -> dict[str, list[str]]:
-    """Of what ActiveMQ told: the owner in words -> the ids of its messages in order, of owners that have any."""
+    """From ActiveMQ's report: the owner in words -> the ids of its messages in order, if it has any."""
     found = {}
     for line in lines:
         if line.get("messages"):

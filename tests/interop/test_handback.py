@@ -1,4 +1,4 @@
-"""Back to ActiveMQ, and from it: what we held, the real ActiveMQ holds and delivers, in our order."""
+"""Hand-back to ActiveMQ, and return: the real ActiveMQ holds and delivers the same messages in the same order."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from tests.support.store.store_harness import Q, Term
 pytestmark = [pytest.mark.service, pytest.mark.promise("back-to-activemq")]
 
 T = Destination(DestinationKind.TOPIC, "T.A")
-# Compaction, where a test wants it, is asked for: by itself it would write subscriptions anew now and then.
+# Tests request a compaction: an automatic one would write subscriptions again at intervals.
 SMALL_FILES = StoreSettings(
     journal_max_file_length=64 * 1024,
     checkpoint_records=40,
@@ -410,14 +410,14 @@ def silence(directory: Path, kind: type) -> int:
             for offset, payload in batch.records:
                 if isinstance(decode(payload), kind):
                     count += 1
-                    content[offset + 4] = 9  # a type of record that everybody steps over
+                    content[offset + 4] = 9  # a type of record that all readers skip
             body = content[batch.offset + 28 : batch.end]
             struct.pack_into(">q", content, batch.offset + 20, zlib.adler32(body))
         path.write_bytes(content)
     return count
 
 
-# ---- what only ActiveMQ writes
+# ---- records that only ActiveMQ writes
 
 
 def in_openwire_6(frame: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The tables of the pipeline, and what commands tell, of a directory that the real ActiveMQ wrote."""
+"""The tables of the pipeline, and the output of commands, for a directory that the real ActiveMQ wrote."""
 
 from __future__ import annotations
 

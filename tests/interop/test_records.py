@@ -191,7 +191,7 @@ def owners_in(directory: Path) -> list[Owner]:
 
 @pytest.fixture(scope="module", params=["stop", "halt"])
 def foreign(request: pytest.FixtureRequest, activemq: ActiveMQ, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A directory that ActiveMQ filled and left (or died over), and what it said is in there."""
+    """A directory that ActiveMQ filled and left (or was killed), and its report of the content."""
     directory = tmp_path_factory.mktemp("foreign")
     return directory, activemq("produce", directory, request.param)
 

@@ -1,6 +1,6 @@
-"""Directories that the real ActiveMQ wrote are taken over: what it would deliver is there, in its order, once.
+"""Directories that the real ActiveMQ wrote are taken over: the messages that it would deliver are there once, in order.
 
-Each life of ActiveMQ costs a second, so tests share the directories that a few lives leave; each takes a copy.
+Each life of ActiveMQ takes a second, so tests share the directories of a few lives; each test takes a copy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FILL: Step = {"do": "fill", "bytes": 18_000}  # a file and a bit
 
 
 class Left(NamedTuple):
-    """A directory that ActiveMQ left, and what it said of it last."""
+    """A directory that ActiveMQ left, and ActiveMQ's last report of its content."""
 
     directory: Path
     answers: Answers

@@ -37,7 +37,7 @@ _LEFT_OUT: Final = frozenset({"service", "thorough", "proof_only"})
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A mark of a promise. ``test`` is empty when it holds for the whole file."""
+    """A mark of a promise. ``test`` is empty if the mark holds for the whole file."""
 
     promise: str
     file: str

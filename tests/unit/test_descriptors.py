@@ -1,4 +1,4 @@
-"""A test that leaves very many files open is named."""
+"""The name of a test that leaves very many files open is reported."""
 
 from __future__ import annotations
 

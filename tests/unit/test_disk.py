@@ -119,7 +119,7 @@ def test_no_other_place_writes_to_files_by_the_verbs_that_may_write_in_part() ->
     assert [place.partition(":")[0] for place in found] == ["tandemmq/disk.py"], found
 
 
-# ---- what is no regular file
+# ---- paths that are no regular files
 
 
 @pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY, os.O_RDWR | os.O_CREAT])

@@ -30,7 +30,7 @@ PROOF = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`|`…::(\w+)`")
 
 
 def prose(page: Path) -> str:
-    """The page without its blocks of code, which may hold brackets of their own."""
+    """The page without its blocks of code, which may have brackets."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     return "\n".join(line for line in text.splitlines() if not line.startswith("    "))
 

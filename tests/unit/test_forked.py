@@ -1,4 +1,4 @@
-"""A forked process is what a new interpreter would be, and its parent is the process that started it."""
+"""A forked process behaves like a new interpreter, and its parent is the process that started it."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_signal_ends_it_from_its_first_moment_on(number: signal.Signals) -> No
 
 
 def test_orphans_of_others_are_not_adopted() -> None:
-    """Only while a process is forked does its owner adopt."""
+    """The owner adopts orphans only while a forked process runs."""
     assert forked.run([*PROGRAM, ""]).returncode == 0
     found = ctypes.c_int(-1)
     assert ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(found), 0, 0, 0) == 0

@@ -1,4 +1,4 @@
-"""The check of texts sees all that describes a name."""
+"""The check of texts finds each text that describes a name."""
 
 from __future__ import annotations
 

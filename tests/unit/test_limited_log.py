@@ -1,4 +1,4 @@
-"""Log lines that a stranger can cause."""
+"""Limits of log lines that any client can cause."""
 
 # proves: one-line-a-minute-and-kind
 

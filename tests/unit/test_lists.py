@@ -1,4 +1,4 @@
-"""Pages hold the lists that the code gives, and what is counted in tests does not grow. `make lists` writes both."""
+"""Pages have the lists that the code generates, and the counts in tests do not grow. `make lists` writes both."""
 
 from __future__ import annotations
 

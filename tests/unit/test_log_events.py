@@ -1,4 +1,4 @@
-"""The names of events: each that is there is logged, and each that is logged is there."""
+"""The names of events: each defined name is logged, and each logged name is defined."""
 
 from __future__ import annotations
 

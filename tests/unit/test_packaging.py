@@ -17,7 +17,7 @@ from tests.support.prove import IS_FULL
 from tests.support.tree import DIRECTORIES
 from tests.support.tree import ROOT as TREE
 
-pytestmark = pytest.mark.thorough  # a wheel is built, and installed into environments of its own
+pytestmark = pytest.mark.thorough  # a wheel is built, and installed into separate environments
 
 #: What stands in the package itself, beside its links to the directories.
 ON_TOP = {f"tandemmq/{path.name}" for path in (TREE / "tandemmq").iterdir() if path.is_file()} | {"tandemmq/plain.txt"}
@@ -184,7 +184,7 @@ def outside() -> dict[str, str]:
 def test_modules_of_a_program_stay_its_own_beside_ours(
     installed: Path, tmp_path: Path, outside: dict[str, str]
 ) -> None:
-    """A program with a config.py, a store.py and a broker/ of its own uses the client, and both work."""
+    """A program that has a config.py, a store.py and a broker/ uses the client, and both work."""
     (tmp_path / "config.py").write_text("NAME = 'mine'\n")
     (tmp_path / "store.py").write_text("NAME = 'mine'\n")
     (tmp_path / "broker").mkdir()

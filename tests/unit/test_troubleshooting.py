@@ -1,4 +1,4 @@
-"""Each message that docs/troubleshooting.md quotes is one that the code can say."""
+"""The code can print each message that docs/troubleshooting.md quotes."""
 
 from __future__ import annotations
 

@@ -42,9 +42,9 @@ WRITE_SECONDS_MAX: Final = 30.0
 
 class Api:
     """The API. ``pages``: handlers of other pages of the admin server, by method and path (``GET /lock``); the API
-    offers these, too. ``engine`` returns the engine of this term, None unless master. ``users`` returns users and
-    rights; it is called on a thread. ``backups``: directory of backups, None if they are not permitted. ``answers``:
-    shared with the admin server."""
+    offers these, too. ``engine`` returns the engine of this term, None unless this broker is master. ``users``
+    returns users and rights; it is called on a thread. ``backups``: directory of backups, None if they are not
+    permitted. ``answers``: shared with the admin server."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class EventStream:
     def __init__(self, ring: EventRing, sessions: Sessions) -> None:
         self._ring = ring
         self._sessions = sessions
-        self._run = secrets.token_hex(4)  # random: numbers of events begin anew with each process
+        self._run = secrets.token_hex(4)  # random: numbers of events begin again with each process
         self._streams = 0
         self._without_login: Counter[str] = Counter()  # streams without a login, by address
 

@@ -302,14 +302,14 @@ KINDS: Final = {"queue": DestinationKind.QUEUE, "topic": DestinationKind.TOPIC}
 
 
 class Term:
-    """Term of the master. ``engine`` returns the engine of this term, None unless master."""
+    """Term of the master. ``engine`` returns the engine of this term, None unless this broker is master."""
 
     def __init__(self, report: Report, engine: Callable[[], Engine | None]) -> None:
         self._report = report
         self._engine = engine
 
     def engine(self) -> Engine:
-        """Return the engine. Raises Refused unless master."""
+        """Return the engine. Raises Refused unless this broker is master."""
         engine = self._engine()
         if engine is None:
             raise self.not_master()
@@ -322,8 +322,8 @@ class Term:
         return Refused(409, reason, name=status["name"], role=status["role"], **holder)
 
     def existing(self, call: Call) -> tuple[Engine, Destination]:
-        """Return the engine and the destination in the path of the request. Raises Refused unless master, or if the
-        destination does not exist."""
+        """Return the engine and the destination in the path of the request. Raises Refused unless this broker is
+        master, or if the destination does not exist."""
         engine, destination = self.engine(), Destination(kind_in(call), call.path["name"])
         self.row(destination)
         return engine, destination

@@ -80,7 +80,7 @@ class Choice:
 
 
 class MessageWork:
-    """Operations of one caller on the messages of one engine. All raise ClientError."""
+    """Operations of one caller on the messages of one engine. All methods raise ClientError."""
 
     def __init__(self, engine: Engine, caller: Caller) -> None:
         self._engine = engine
@@ -159,7 +159,7 @@ class MessageWork:
         per_second: float | None = None,
     ) -> None:
         """Take the chosen messages, and call ``decide`` with at most ``batch`` of them at a time."""
-        # Messages that arrive meanwhile are not taken, otherwise the task might never end.
+        # Messages that arrive during the task are not taken, otherwise the task might never end.
         left = self._engine.inventory.destination(queue).get("messages", 0)
         if choice.limit is not None:
             left = min(left, choice.limit)
@@ -221,7 +221,7 @@ class MessageWork:
         return moves
 
     async def copy(self, queue: Destination, target: Destination, choice: Choice, task: Task) -> None:
-        """Copy messages. Each copy has an id of its own, and its property ``originalMessageId`` names the original."""
+        """Copy messages. Each copy has a new id, and its property ``originalMessageId`` names the original."""
         condition = choice.condition
         selector = None if condition is None else compile_selector(condition)
         left = choice.limit
@@ -238,7 +238,7 @@ class MessageWork:
 
     def _moved(self, target: Destination, message: Message) -> Message:
         """Return the same message for its target. The store identifies a message of a queue by its id. So a message
-        that may be a copy gets an id of its own: two copies with one id may arrive in the same queue."""
+        that may be a copy gets a new id: two copies with one id may arrive in the same queue."""
         if message.original_destination is None:  # prove: copies-that-move-have-ids-of-their-own
             return altered(message, destination=target)
         return self._copied(target, message)
@@ -377,8 +377,8 @@ def queue_of(name: str) -> Destination:
 
 
 async def takes(selector: Selector, message: Message, pace: Pace) -> bool:
-    """Return whether the selector matches. Expensive matches of all callers run one after the other, in turns of the
-    loop of their own."""
+    """Return whether the selector matches. Expensive tests of all callers run one after the other, each in a separate
+    turn of the loop."""
     if selector.is_cheap and not pace.is_full(1 + message.size // WEIGHED_BYTES):
         return selector.matches(message)
 

@@ -1,5 +1,5 @@
 """Client of the engine for an operator (broker.engine.in_process): it takes messages, and acknowledges, moves or copies
-each."""
+each message."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class OperatorClient(InProcessClient):
                 await self.do(Unsubscribe(TAKEN, seen=0))
 
     async def take(self) -> Delivery | None:
-        """Return the next message; None: no message is left that is not delivered to another consumer."""
+        """Return the next message; None: the queue has no message that is not delivered to another consumer."""
         while True:
             pulled: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
             self._pulled = pulled

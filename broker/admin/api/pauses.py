@@ -53,7 +53,7 @@ class PauseRecord(NamedTuple):
 
 
 class Pauses:
-    """Pauses of one broker, in all its terms as master. On the loop. ``name``: the broker's name."""
+    """Pauses of one broker, in all its terms as master. Runs on the loop. ``name``: the broker's name."""
 
     def __init__(self, name: str) -> None:
         self._name = name

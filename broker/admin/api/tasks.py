@@ -87,7 +87,7 @@ class Task:
 
 
 class Tasks:
-    """Tasks of one broker process. On the loop."""
+    """Tasks of one broker process. Runs on the loop."""
 
     def __init__(self) -> None:
         self._by_id: dict[int, Task] = {}

@@ -1,12 +1,12 @@
-"""Assignment of messages to the consumers of a queue that differ, or of a queue with groups or priorities; see lanes.
+"""Assignment of messages to consumers, for a queue with different consumers, groups or priorities (see lanes.py).
 
-Messages that no consumer takes wait beside the lanes (``unwanted``), as many as a window holds. Of the rest, the stored
-ones leave memory and are remembered (skipped_ranges), and read again when other consumers come. Until all of these are
-read, the new consumers (``newcomers``) receive no later messages, so they also get the queue in its order. Other
-consumers do not wait.
+Messages that no consumer takes wait beside the lanes (``unwanted``), as many as a window holds. Further such messages
+leave memory if they are stored. They are kept as skipped ranges (skipped_ranges.py), and read again when other
+consumers come. Until all of them are read, the new consumers (``newcomers``) receive no later messages, so that they
+receive the messages in the order of the queue. Other consumers do not wait.
 
-If too many are remembered already, messages that no consumer takes fill the window (``stuck``), and the queue reads no
-further until consumers acknowledge their deliveries, or change.
+If there are too many skipped ranges, messages that no consumer takes fill the window (``stuck``), and the queue reads
+no more messages until consumers acknowledge their deliveries, or the consumers change.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from tandemmq.broker.core.slices import CLOCK_ITEMS, WEIGHED_BYTES, Pace, Work
 
 _weight = attrgetter("weight")
 _NOBODY: frozenset[Subscription] = frozenset()
-# Maximum number of messages put into lanes by one call of ``dispatch``; the time of a step is a second bound: the clock
-# is read after each message if a selector is expensive, else once in CLOCK_ITEMS. The number is smaller if many
-# selectors test each message: CHOICES_FREE tests take as long as the rest. So does the search for a group's owner among
-# LOOKED_FREE consumers.
+# Maximum number of messages that one call of ``dispatch`` puts into lanes. The time of a step is a second limit: the
+# clock is read after each message if a selector is expensive, otherwise once in CLOCK_ITEMS. Tests count, too:
+# CHOICES_FREE tests by selectors cost as much as one message. A comparison of LOOKED_FREE consumers, in the search
+# for the owner of a group, costs the same.
 PLACED_MAX = 2000
 CHOICES_FREE = 4
 LOOKED_FREE = 8
@@ -78,7 +78,7 @@ class Assignment:
         self._lanes.groups.end()
 
     def set_consumers(self, consumers: list[Subscription], newcomers: Iterable[Subscription]) -> None:
-        """Replace the consumers. The waiting messages are to be placed again."""
+        """Replace the consumers. All waiting messages are placed again later."""
         self._lanes.set_consumers(consumers)
         self._has_new_selectors = True
         self._reconsider(NOTHING_KNOWN)
@@ -86,7 +86,7 @@ class Assignment:
             self.newcomers.update(newcomers)
 
     def join(self, subscription: Subscription) -> None:
-        """Add a consumer; none is exclusive. Only its selector tests the waiting messages."""
+        """Add a consumer, if no consumer is exclusive. Only the new selector tests the waiting messages."""
         self._has_new_selectors = True
         if self._skipped.due:
             self.newcomers.add(subscription)
@@ -106,14 +106,14 @@ class Assignment:
         self.stuck = []
 
     def leave(self, subscription: Subscription) -> Work[None]:
-        """Remove a consumer; none is exclusive. Messages that only it took are to be placed again. The steps of the
-        returned work free the memory of its groups."""
+        """Remove a consumer, if no consumer is exclusive. Messages that only it took are placed again later. The steps
+        of the returned work free the memory of its groups."""
         self._has_new_selectors = True
         self.newcomers.discard(subscription)
         return self._lanes.leave(subscription)
 
     def end(self, subscription: Subscription) -> Work[None]:
-        """Remove ``subscription``; ``set_consumers`` follows. Returns as ``leave`` does."""
+        """Remove ``subscription``; ``set_consumers`` follows. Return the same work as ``leave``."""
         self.newcomers.discard(subscription)
         return self._lanes.groups.leave(subscription)
 
@@ -173,7 +173,7 @@ class Assignment:
         return [*self._lanes.entries(), *self.unwanted, *self.stuck]
 
     def snapshot(self) -> list[Iterable[Entry]]:
-        """Return the entries as ``entries`` does, in parts that stay as they are now. A part's messages are read only
+        """Return the same entries as ``entries``, in parts that do not change. The messages of a part are read only
         when the caller iterates over it."""
         return [*self._lanes.snapshot(), list(self.unwanted), list(self.stuck)]
 
@@ -231,7 +231,7 @@ class Assignment:
         is_timed = is_expensive
         if is_timed:
             pace.begin()
-        unwatched = 0  # since the clock was read
+        unwatched = 0  # cost of the work since the clock was read
         groups = lanes.groups
         while backlog.count and tests_left > 0:
             entry, known = backlog.take()
@@ -258,7 +258,7 @@ class Assignment:
 
     @property
     def is_placing(self) -> bool:
-        """True if messages that a step had no room for still wait for a lane."""
+        """True if messages still wait for a lane, because the last step could not place them all."""
         return self._lanes.backlog.count > 0
 
     def _leave_out(self, entry: Entry, dequeued: int) -> None:
@@ -268,7 +268,7 @@ class Assignment:
         if not entry.order_key or (
             self._share.has_space
             and (
-                entry.redeliveries > entry.message.redelivery_counter  # the store does not know these
+                entry.redeliveries > entry.message.redelivery_counter  # the store does not know all redeliveries
                 or (len(self.unwanted) < settings.window_messages and self.unwanted_weight < settings.window_bytes)
             )
         ):

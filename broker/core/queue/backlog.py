@@ -38,7 +38,7 @@ class Backlog:
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
-        # The last run of which nothing is known: new entries join it. A run of its own takes 800 bytes.
+        # The last run of which nothing is known: new entries join it. A separate run takes 800 bytes.
         self._tail: deque[Entry] = deque()
         self._number = 0
         self.count = 0

@@ -1,9 +1,9 @@
 """Message groups: all messages of one group go to one consumer while it is open (JMSXGroupID, MessageGroupMap).
 
 A group gets its owner with its first message: the consumer with the fewest groups among those that take the message;
-among several, the one whose latest group is the oldest. It ends with a message whose sequence is negative
-(Queue.assignMessageGroup), with its owner, and when its owner does not take one of its messages: a message is not kept
-from consumers that want it.
+among several, the consumer whose latest group is the oldest. A group ends with a message whose sequence is negative
+(Queue.assignMessageGroup), when its owner closes, and when its owner does not take one of its messages: the message
+then goes to a consumer that takes it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class _Group:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Groups:
-    """The owner of each group. Bounded: the least recently used group without waiting or unacknowledged messages is
-    forgotten; its next message gets a new owner. The same happens when there is no memory for one more."""
+    """The owner of each group. If there are ``groups_max`` groups, or no memory for one more, the least recently used
+    group without waiting or unacknowledged messages is forgotten; its next message gets a new owner."""
 
     groups_max: int = GROUPS_MAX
     memory: Memory | None = None
@@ -45,7 +45,7 @@ class Groups:
     _owned: dict[Subscription, set[str]] = field(default_factory=dict, init=False)
     _turn: int = field(default=0, init=False)
     looked_at: int = field(default=0, init=False)  # number of consumers compared as candidates for a group
-    _chosen: dict[Subscription, int] = field(default_factory=dict, init=False)  # the turn of its latest group
+    _chosen: dict[Subscription, int] = field(default_factory=dict, init=False)  # consumer -> turn of its latest group
     _compared: Sequence[Subscription] = field(default=(), init=False)  # the consumers compared last
     # ``_best``: the consumers in ``_line``; ``_ranks``: their order. ``_line`` is a heap of standings (groups, turn,
     # rank): one for each change of a consumer's standing, the present one included.
@@ -88,14 +88,14 @@ class Groups:
         return owner
 
     def done(self, name: str) -> None:
-        """Count one message of the group as no longer waiting for its owner: acknowledged or given back."""
+        """Record that one message of the group was acknowledged or given back."""
         group = self._groups.get(name)
         if group is not None and group.pending:
             group.pending -= 1
 
     def leave(self, owner: Subscription, waiting: Iterable[Entry] = ()) -> Work[None]:
-        """Free the groups of ``owner``, which closed; ``waiting`` no longer wait for it. The steps of the returned work
-        call ``done`` for those, and forget the groups."""
+        """Free the groups of ``owner``, which has closed. ``waiting``: entries that waited for it. The steps of the
+        returned work call ``done`` for these entries, and forget the groups."""
         names = self._owned.pop(owner, set())
         self._chosen.pop(owner, None)
         self.forget_best()
@@ -134,7 +134,7 @@ class Groups:
 
     def _choose(self, takers: Sequence[Subscription]) -> Subscription:
         """Return the consumer with the fewest groups; among equals the one whose latest group is the oldest."""
-        if takers is not self._best and takers is not self._compared:  # a heap pays from the second time on
+        if takers is not self._best and takers is not self._compared:  # a heap is faster only from the second choice on
             self._compared = takers
             self.looked_at += len(takers)
             return self._give(min(takers, key=self._standing))
@@ -163,7 +163,7 @@ class Groups:
         heapify(self._line)
 
     def forget_best(self) -> None:
-        """Forget the candidates: the consumers change."""
+        """Forget the candidates, because the consumers change."""
         self._compared = self._best = ()
         self._ranks = {}
         self._line = []
@@ -184,7 +184,7 @@ class Groups:
 
     def _disown(self, name: str, group: _Group) -> None:
         owned = self._owned.get(group.owner)
-        if owned is not None:  # else it is gone
+        if owned is not None:  # else the owner has closed
             owned.discard(name)
             self._enter(group.owner)
 

@@ -12,18 +12,18 @@ from typing import TypeVar
 from tandemmq.broker.core.slices import Pace, Work, pieces
 
 T = TypeVar("T")
-# References that are searched in one piece.
+# Maximum number of items that one step of ``take_out`` examines.
 PIECE_MAX = 10_000
 
 
 def in_order(items: Iterable[T], key: Callable[[T], int], pace: Pace) -> Work[Iterator[T]]:
-    """Return an iterator over ``items`` sorted by ``key``, stable. Their source must not change meanwhile. Each item
-    that is then taken from the iterator costs a few comparisons."""
+    """Return an iterator over ``items`` sorted by ``key``, stable. The source of the items must not change until the
+    work is done. Each item that is then taken from the iterator costs a few comparisons."""
     runs: list[list[T]] = []
     for piece in pieces(items):
         piece.sort(key=key)
         if runs and key(runs[-1][-1]) <= key(piece[0]):
-            runs[-1].extend(piece)  # most of it is in order already
+            runs[-1].extend(piece)  # common: most items are in order already
         else:
             runs.append(piece)
         if pace.is_full(len(piece)):
@@ -32,7 +32,8 @@ def in_order(items: Iterable[T], key: Callable[[T], int], pace: Pace) -> Work[It
 
 
 def parted(items: Iterable[T], is_chosen: Callable[[T], bool]) -> tuple[list[T], list[T]]:
-    """Return the items that are not chosen, and those that are, each in order; a hundred thousand take some 10 ms."""
+    """Return the items that are not chosen, and the chosen items. Both lists have the order of ``items``.
+    100,000 items take about 10 ms."""
     every = list(items)
     are_chosen = list(map(is_chosen, every))
     return list(compress(every, map(not_, are_chosen))), list(compress(every, are_chosen))

@@ -1,7 +1,7 @@
 """State of each priority in a queue that serves by priority: how far it was read, and the place of each message.
 
-Each priority is a queue of its own, by the rules that ``window`` states: with a cursor, with or without messages after
-it that only the store holds. All share one window.
+Each priority is a separate queue with the rules of ``window``: it has a cursor, and may have messages after the cursor
+that only the store holds. All priorities share one window.
 
     level 0 (priority 9)   1 4 | 7 8          cursor = 4, behind: 7 and 8 are only in the store
     level 5 (priority 4)   2 3 5              not behind
@@ -19,7 +19,7 @@ from collections import deque
 from tandemmq.broker.core.delivery import Entry
 from tandemmq.store.state.keys import PRIORITY_MAX, RANKS
 
-# Above any number of messages in a level, and any order key.
+# Numbers of bits that are enough for the messages of a level, and for an order key.
 POSITION_BITS = 56
 KEY_BITS = 96
 _FIRST = 1 << POSITION_BITS - 1  # there is as much room before it, for returned messages
@@ -31,7 +31,7 @@ class Level:
     """State of one priority: ``cursor``, ``is_behind`` and the entries to be placed, as in ``window``.
 
     ``waiting``: non-persistent messages, each with the order key of the stored message that it precedes. ``unplaced``:
-    those after all messages stored so far. ``position`` is that of the last message that was placed.
+    non-persistent messages after all messages stored so far. ``position`` is that of the last message that was placed.
     """
 
     __slots__ = ("_first", "_taken_back", "cursor", "is_behind", "position", "unplaced", "waiting")
@@ -45,12 +45,12 @@ class Level:
         self._taken_back = 0
 
     def next_position(self) -> int:
-        """Return a position after all in this level."""
+        """Return a position after all positions of this level."""
         self.position += 1
         return self.position
 
     def position_before(self) -> int:
-        """Return a position before all in this level."""
+        """Return a position before all positions of this level."""
         self._taken_back += 1
         return self._first - self._taken_back
 
@@ -84,7 +84,7 @@ class Levels:
 
     @property
     def first_behind(self) -> int:
-        """Highest level that is behind; RANKS: none is."""
+        """Highest level that is behind; RANKS: no level is behind."""
         behind = self._behind
         return (behind & -behind).bit_length() - 1 if behind else RANKS
 

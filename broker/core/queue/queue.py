@@ -23,7 +23,7 @@ from tandemmq.broker.core.slices import ITEMS, Pace, Work, nothing
 # Bounds of one call of dispatch: the outlets are checked again before they receive more.
 ROUND_MESSAGES = 128
 ROUND_BYTES: Final = 128 * 1024
-# With more entries in its lanes a queue keeps them, even if it no longer needs them: only few entries are quickly
+# A queue with more entries in its lanes keeps the lanes, even if it no longer needs them: only few entries are quickly
 # merged into one row.
 GATHERED_MAX = 10_000
 
@@ -186,7 +186,7 @@ class Queue(Window):
     # ---- assignment
 
     def _reroute(self, newcomers: Iterable[Subscription] = ()) -> None:
-        """Place the waiting messages again: the consumers changed, or the reason for the assignment is gone."""
+        """Place the waiting messages again: the consumers changed, or the assignment is not needed any more."""
         assignment = self.assignment
         self._is_long = self._gathers > GATHERED_MAX
         if not self._needs_assignment:

@@ -16,11 +16,11 @@ Three rules prevent lost and duplicated messages:
    the cursor; or, if the window is full, it is counted (``unread``), and from then on the queue is paged.
 3. Paged: messages that become durable are counted and otherwise ignored. A Page reads the messages after the cursor.
 
-Additions and Pages come back on one ordered channel (store/operations.py): a Page holds everything that was handed over
+Additions and Pages come back on one ordered channel (store/operations.py): a Page holds everything that was submitted
 before it, and nothing later. So there are two cases for each addition. Reported before the Page: rule 3 ignored it and
 the store has it after the cursor, so this Page or a later one brings it. Reported after the Page: the Page does not
 contain it. So after a Page with ``is_end``, no durable message is after the new cursor, and rule 2 holds again:
-additions reported from now on were handed over after the Page. At most one Page is in progress, and the window may only
+additions reported from now on were submitted after the Page. At most one Page is in progress, and the window may only
 shrink meanwhile (nothing is evicted while a Page is in progress), so the cursor of the request is still the cursor when
 the Page comes back.
 
@@ -247,7 +247,7 @@ class Window(QueueBase):
         return bool(due) and level_at(due[0].position) <= self.levels.first_behind
 
     def ask_page(self) -> Page:
-        """Return the next Page, to be handed to the store; its result must go to ``page``."""
+        """Return the next Page, to be submitted to the store; its result must go to ``page``."""
         assert self.is_paged, "only a paged queue has something to read"
         assert not self.is_page_asked, "at most one page of a queue is in progress"
         self.is_page_asked = True

@@ -63,7 +63,7 @@ class Part:
 
     @property
     def is_condition(self) -> bool:
-        """TRUE, FALSE and NULL are conditions as well as values."""
+        """True if the part is a condition. TRUE, FALSE and NULL are conditions as well as values."""
         return self.shape is Shape.CONDITION or (
             self.shape is Shape.CONSTANT and (self.constant is None or type(self.constant) is bool)
         )
@@ -72,8 +72,8 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Built:
     """``evaluate`` returns the selector's result for a message: True, False or None. ``effort``: its bound for one
-    message; None: its work does not grow with the message. ``conditions``: as CONDITIONS_MAX counts them.
-    ``instructions``: of all its regular expressions."""
+    message; None: its work does not grow with the message. ``conditions``: number that CONDITIONS_MAX limits.
+    ``instructions``: number of instructions of all its regular expressions."""
 
     evaluate: Evaluate
     effort: Effort | None
@@ -250,7 +250,7 @@ class _Builder(Transformer_InPlace[Token, Part]):
 
     def calculation(self, left: Part, sign: Token, right: Part) -> Part:
         if sign == "+":
-            is_sum = left.shape is Shape.CONSTANT and kind(left.constant) == NUMBER  # a text on the left makes one
+            is_sum = left.shape is Shape.CONSTANT and kind(left.constant) == NUMBER  # with a text, it joins texts
             effort = self.effort if is_sum else self._takes_effort()
             evaluate = comparing.joined(left.evaluate, right.evaluate, effort)
         else:

@@ -1,4 +1,4 @@
-"""Names that mean a field of the message's header, not a property (PropertyExpression)."""
+"""Names in selectors that mean a field of the message's header, not a property (PropertyExpression in ActiveMQ)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tandemmq.broker.core.selector.values import Evaluate, Value
 from tandemmq.store.records.message import Message
 from tandemmq.store.records.properties import Long
 
-#: The id by which a message is stored, which the admin API shows. JMSMessageID may be the client's, which need not be
-#: unique. (Jakarta Messaging reserves names that begin with JMS_ and the name of a provider for this provider.)
+#: Id of the stored message, which the admin API shows. JMSMessageID may be an id that the client chose, which need not
+#: be unique. (Jakarta Messaging reserves names that begin with JMS_ and the name of a provider for this provider.)
 STORED_ID: Final = "JMS_TandemMQ_MessageID"
-# The text of the same message's destination, and with it its hash, is made once for all conditions: a client may choose
-# any length for JMSReplyTo.
+# Caches of one text. So the text of a message's destination, and the hash of the text, are computed once for all
+# conditions: the text may be long, because a client may choose any length for JMSReplyTo.
 _destination = functools.lru_cache(maxsize=1)(str)
 _reply = functools.lru_cache(maxsize=1)(str)
 
@@ -64,7 +64,7 @@ HEADERS: dict[str, Evaluate] = {
 
 def property_of(name: str) -> Evaluate:
     """Return the function that reads ``name`` in a message: a header field or a property. The function returns None if
-    the message has none."""
+    the message does not have it."""
     header = HEADERS.get(name)
     if header is not None:
         return header

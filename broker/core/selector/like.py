@@ -6,8 +6,8 @@ twice.
 
 A tiny piece without ``_`` is searched by ``str.find``. In some texts ``str.find`` compares a longer piece at every
 place, so longer pieces are searched by ``re``, which reads a text once if the piece has no wildcard. A short piece with
-``_`` is compared place by place; a long one is searched by Shift-And: bit n of a number says that the piece's first n +
-1 characters end here.
+``_`` is compared place by place; a long one is searched by Shift-And: bit n of a number is set if the first n + 1
+characters of the piece end here.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ finds the match that Java finds: the leftmost one, and of several at that place 
     PLACE test        continue if this place in the text passes (^, $, \\b)
     MATCH
 
-REGEX only asks whether there is any match. Its time depends on the length of the text alone: a set of instructions that
+REGEX only checks whether there is a match. Its time depends only on the length of the text: a set of instructions that
 wait for a character is a state, and the transition of a state by a character is cached. All work is counted
 (effort.py), so the time is also bounded for a text without cached transitions, and for a search for places.
 """

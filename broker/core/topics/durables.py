@@ -25,8 +25,8 @@ from tandemmq.store.records.message import Destination
 class DurableSubscriber:
     """Subscriber by name and client id. ``subscribed`` is the destination as the client named it; ``topics`` are the
     topics and patterns in it, ``parts`` its queue for each topic. ``record``: the store's number of its record for
-    ``names.PATTERNS``; None: it has none. ``no_local`` None: unknown, as its record is older than OpenWire 11; its next
-    consumer sets it."""
+    ``names.PATTERNS``; None: no such record. ``no_local`` None: unknown, because its record is older than OpenWire 11;
+    its next consumer sets it."""
 
     client_id: str
     name: str

@@ -1,4 +1,4 @@
-"""Patterns of subscriptions with wildcards, through which each destination finds its subscribers."""
+"""Patterns of subscriptions with wildcards. With them, each destination finds its subscribers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.core.trie import PatternTrie
 from tandemmq.store.records.message import Destination
 
-# Members of audiences that are examined in the time of one item of a step.
+# Number of members of audiences whose examination costs as much as one item of a step.
 _MEMBERS = 64
-# Number of ended audiences that are remembered for a subscription, beyond the number that it is in.
+# A subscription remembers at most this number of ended audiences, plus the number of audiences that it is in.
 _ENDED = 64
 
 
 class Watch:
-    """Pattern of a subscription. Older ones come first."""
+    """Pattern of a subscription. ``number``: older watches have lower numbers."""
 
     __slots__ = ("may_read", "number", "subscription")
 
@@ -37,10 +37,10 @@ _number = attrgetter("number")
 
 
 class Audience:
-    """Subscriptions that take part in a topic by their patterns. ``topics``: number of topics that have this audience:
-    all topics with the same subscriptions share it. So a pair of subscription and topic takes no memory: 600
-    subscriptions in 6,000 topics are one tuple. 0: the audience is used for one message only, because there is no
-    memory to keep it."""
+    """Subscriptions that take part in a topic by their patterns. All topics with the same subscriptions share one
+    audience. So a pair of subscription and topic takes no memory: 600 subscriptions in 6,000 topics are one tuple.
+    ``topics``: number of topics that have this audience; 0: the audience is used for one message only, because there is
+    no memory to keep it."""
 
     __slots__ = ("expensive", "members", "number", "topics")
 
@@ -59,8 +59,8 @@ NO_AUDIENCE = Audience(())
 
 
 class _Places:
-    """Numbers of the audiences that contain one subscription, and of some that ended. ``count``: number of those that
-    have not ended. A number takes eight bytes; a dictionary would take ten times as much for each pair."""
+    """Numbers of the audiences that contain one subscription, and of some ended audiences. ``count``: number of the
+    audiences that have not ended. A number takes eight bytes; a dictionary would take ten times as much."""
 
     __slots__ = ("count", "numbers")
 
@@ -117,14 +117,14 @@ class Watching:
         if found is None:
             if not self._memory.has_room_for_pairs:
                 return Audience(key)
-            if former.topics == 1:  # no other topic has it, so members that stay keep their places
+            if former.topics == 1:  # no other topic has ``former``: change it in place
                 self._change(former, key, key[stayed:])
                 return former
             found = Audience(key)
             self._begin(found)
         if key:
             found.topics += 1
-        self.leave(former)  # last: subscriptions in both keep their places
+        self.leave(former)  # called last, so that subscriptions in both audiences keep their ``_Places``
         return found
 
     def leave(self, audience: Audience) -> None:
@@ -154,7 +154,7 @@ class Watching:
                 yield
 
     def _change(self, audience: Audience, members: tuple[Subscription, ...], came: Sequence[Subscription]) -> None:
-        """Change the members of an audience: those that are open, followed by those that ``came``."""
+        """Change the members of an audience to ``members``: its open members, followed by the new members ``came``."""
         is_one_closed = len(members) - len(came) < len(audience.members)
         closed = [each for each in audience.members if not each.is_open] if is_one_closed else []
         self._take_out(audience)

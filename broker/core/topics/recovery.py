@@ -1,5 +1,5 @@
 """Messages that a topic keeps for subscribers that request earlier messages (retroactive consumers): ActiveMQ's
-subscriptionRecoveryPolicy. Only in memory; a new master begins with none. Pure.
+subscriptionRecoveryPolicy. These messages are only in memory, so a new master has none. Pure.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Final
 from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES, Memory
 from tandemmq.store.records.message import Message
 
-#: Bounds for one topic, whatever its policy sets.
+#: Limits for one topic. They also apply if the policy of the topic sets higher values.
 KEPT_MESSAGES_MAX: Final = 10_000
 KEPT_BYTES_MAX: Final = 8 << 20
 
 
 class RecoveryKind(Enum):
-    """Kept messages: the last ones by count, the last one, those of a duration, those of a total size, or the last one
-    that has the property to be retained (``ActiveMQ.Retain``)."""
+    """Choice of the kept messages: a number of the last messages, the last message, the messages of a duration, the
+    last messages up to a total size, or the last message with the property ``ActiveMQ.Retain``."""
 
     FIXED_COUNT = "fixed_count"
     LAST_IMAGE = "last_image"

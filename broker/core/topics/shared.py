@@ -23,7 +23,8 @@ from tandemmq.store.records.message import Destination
 #: Client id of these durable subscriptions in the store. No client may use it, or one that begins with it and a colon:
 #: such a client id and a name could make the same key (``subscription_key``).
 CLIENT_ID: Final = "$share"
-#: Begins the name of a share that has terms of its own. No group of MQTT has this character (MQTT-4.8.2-2).
+#: First character of the name of a share that has terms (Subscribe.has_terms). A group of MQTT cannot have this
+#: character (MQTT-4.8.2-2).
 OWN_TERMS: Final = "#"
 
 

@@ -83,7 +83,7 @@ class TopicSubscription(Subscription):
         pending.append(entry)
         self.pending_bytes += entry.weight
         self.keep(entry, PENDING_BYTES)
-        # The newest is never dropped, whatever its size.
+        # The newest message is never dropped, even if it is too large.
         while len(pending) > 1 and (
             len(pending) > self._messages_max or self.pending_bytes > self._bytes_max or not self.holder.has_space
         ):

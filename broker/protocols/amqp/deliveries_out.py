@@ -75,7 +75,7 @@ class DeliveriesOut:
         link.is_draining = flow.drain
         link.is_drained = False
         if flow.drain and (link.remaining <= 0 or self._room(link) <= 0):
-            # The engine may make deliveries until it has this grant: the answer counts them.
+            # Until the engine has this grant, it may make deliveries. So the answer is sent then, and counts them.
             link.drain_grants += 1
             done = partial(self._drain_granted, link)
             commands.append(self._grant(link, Callbacks(done, lambda error: done())))

@@ -26,7 +26,7 @@ EXTERNAL: Final = "EXTERNAL"
 MECHANISMS: Final = (PLAIN, ANONYMOUS)
 # Codes of a SASL outcome. After SASL_AUTH, Qpid JMS does not reconnect; after SASL_SYS_TEMP, it tries the next broker.
 SASL_OK, SASL_AUTH, SASL_SYS, SASL_SYS_PERM, SASL_SYS_TEMP = range(5)
-# Longest response of a client.
+# Maximum size of a client's SASL response.
 RESPONSE_BYTES_MAX: Final = 8 * 1024
 # Highest channel of a connection.
 CHANNEL_MAX: Final = 1_023
@@ -49,10 +49,11 @@ PRODUCT: Final = "TandemMQ"
 
 @dataclass(frozen=True, slots=True)
 class AmqpLimits:
-    """Settings of the connector. ``container_id``: of the broker; ``idle_ms``: longest silence of a client, of which
-    the open announces half; 0: no limit. ``allows_no_sasl``: an anonymous client may connect without SASL.
-    ``steals_links``: a client whose container-id is in use replaces the other connection of its user.
-    ``failover_uris``: addresses of all brokers for clients of this connector; the list may be changed in place."""
+    """Settings of the connector. ``container_id``: container-id of the broker. ``idle_ms``: longest permitted silence
+    of a client in milliseconds; the open announces half of it; 0: no limit. ``allows_no_sasl``: an anonymous client may
+    connect without SASL. ``steals_links``: a client whose container-id is in use replaces the other connection of its
+    user. ``failover_uris``: addresses of all brokers for clients of this connector; the list may be changed in
+    place."""
 
     container_id: str
     version: str = ""
@@ -77,7 +78,7 @@ def wrong_header(header: bytes) -> str:
 
 
 class LoginRefused(AmqpError):
-    """A login that is refused before the password is checked. ``code``: of the outcome."""
+    """A login that is refused before the password is checked. ``code``: code of the SASL outcome."""
 
     def __init__(self, text: str, code: int = SASL_AUTH) -> None:
         super().__init__(UNAUTHORIZED, text)
@@ -143,7 +144,8 @@ def connect_of(
 ) -> Connect:
     """Return the command for an open. Raises AmqpError.
 
-    A container-id is unique only if the client requests that, because rhea uses one for all connections of a program.
+    A container-id is unique only if the client requests that, because rhea uses one container-id for all connections of
+    a program.
     """
     if SOLE_CONNECTION not in opened.desired_capabilities:
         return Connect(None, login, None, receipt=receipt, is_logged_in=is_logged_in)
@@ -173,7 +175,7 @@ def answer_to(connect: Connect, limits: AmqpLimits, frame_bytes_max: int) -> sch
 
 
 def refusal(limits: AmqpLimits) -> schema.Open:
-    """Return the open that comes before a close with the reason. Qpid JMS reads both."""
+    """Return the open for a refused client. After it the broker sends a close with the reason. Qpid JMS reads both."""
     return _open(limits, (), {_FAILED: True})
 
 

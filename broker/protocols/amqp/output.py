@@ -21,8 +21,8 @@ TRANSFER_BYTES_MAX: Final = 64
 
 class AmqpOutput:
     """Pieces of bytes in order. ``pending_bytes``: their total length. ``frame_bytes_max``: max-frame-size of the
-    client. ``wake`` requests a turn for the session (``Session.set_wake``). ``waiting_bytes``: of the deliveries that
-    wait for the window of the client; call ``report_waiting`` after a change."""
+    client. ``wake`` requests a turn for the session (``Session.set_wake``). ``waiting_bytes``: bytes of the
+    deliveries that wait for the window of the client; call ``report_waiting`` after a change."""
 
     def __init__(self) -> None:
         self._out: list[bytes | memoryview] = []

@@ -79,7 +79,7 @@ class Conversation(Output):
         self.tells_problems = True
         self.is_connected = False  # CONNACK was sent
         self.is_over = False  # no further input is parsed
-        self.has_ended = False  # the connection is gone
+        self.has_ended = False  # the connection has ended
         self.has_more = False
         self.queued: deque[Command] = deque()
         self.last_refusal: ClientError | None = None  # of a command in a transaction

@@ -348,7 +348,7 @@ def read_reason(reader: Reader, kind: PacketType, allowed: frozenset[str]) -> tu
 
 
 class UnknownVersion(MqttError):
-    """The protocol version of CONNECT is not supported. ``answered_in``: the version of CONNACK for the answer; None:
+    """The protocol version of CONNECT is not supported. ``answered_in``: the version of the CONNACK that answers; None:
     MQTT 3."""
 
     def __init__(self, name: bytes, level: int) -> None:

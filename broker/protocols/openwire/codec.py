@@ -54,7 +54,7 @@ _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">iB")
 _INDEX = struct.Struct(">h")
 
-# OpenWire's "marshall aware" structures, which the tight encoding may hold as frames of their own: one bit says so.
+# OpenWire's "marshall aware" structures. The tight encoding may hold them as separate frames, marked by one bit.
 _MARSHALL_AWARE = frozenset((1, *BodyKind))
 
 

@@ -71,7 +71,7 @@ class Consumer:
 
     def begins_group(self, message: Message) -> bool:
         """Return whether a message that is dispatched now is the first of its group for this consumer (Queue.java,
-        JMSXGroupFirstForConsumer). A negative sequence ends the group, 1 begins it anew."""
+        JMSXGroupFirstForConsumer). A negative sequence ends the group, 1 begins it again."""
         group = message.group_id
         if group is None or not self.has_groups:
             return False

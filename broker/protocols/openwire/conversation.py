@@ -293,7 +293,7 @@ class Conversation:
             self.producers.clear()
             self._transactions.clear()
             self._ended.clear()
-            # Once it has the response the client sends ShutdownInfo and disconnects, or ConnectionInfo, and begins anew
+            # After the response the client sends ShutdownInfo and disconnects, or ConnectionInfo, and begins again
             # (pools do): an end before that is an error for it.
             return [*commands, Disconnect(receipt, is_awaited=True)]
         raise _lacking(command, "object id")

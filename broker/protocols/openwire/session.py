@@ -323,7 +323,7 @@ class OpenWireSession(Output):
         return None
 
     def _prepare(self, message: Message) -> None:
-        """Decode the message that takes long, and encode its frame, for the next ``deliver``. On a thread."""
+        """Decode the message that takes long, and encode its frame, for the next ``deliver``. Runs on a thread."""
         found = decoded(message, is_quick=False) or message
         try:
             found = open_message(encode_message(found))

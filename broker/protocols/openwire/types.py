@@ -1,7 +1,7 @@
 """Terms of OpenWire's table: kinds of fields, versions, and structures that are not commands.
 
 A structure is described once, by its class: the order of the fields is the order on the wire, and each annotation
-says how the field travels (openwire.md 4.1, 4.2) and in which versions::
+defines the encoding of the field (openwire.md 4.1, 4.2) and the versions that have it::
 
     @structure(6)
     class ProducerInfo(Command):

@@ -17,8 +17,8 @@ from tandemmq.store.records.remembered import remember
 class Dialect:
     """Rules of one version for lines and escapes.
 
-    ``drops_cr``: a CR right before LF belongs to the line's end. STOMP 1.2 says so; ActiveMQ does it in 1.0 too,
-    and so for every CONNECT, which is read before the version is known. In 1.1 it belongs to the value.
+    ``drops_cr``: a CR right before LF belongs to the line's end. STOMP 1.2 requires this; ActiveMQ does it in 1.0, too,
+    and this broker for each CONNECT, which is read before the version is known. In 1.1 it belongs to the value.
     ``trims``: blanks around a value do not count (ActiveMQ in 1.0).
     """
 

@@ -41,7 +41,7 @@ Headers = dict[str, str]
 Frame = tuple[str, Headers, bytes]
 Head = tuple[str, Headers, int]  # and where the body begins
 SEND_ALONE: Final = frozenset(("SEND",))
-# A frame that is too long is passed over, unless its content-length says that it is longer than this.
+# A frame that is too long is passed over, unless its content-length is larger than this.
 PASSED_OVER_BYTES_MAX: Final = 1 << 31
 # Part of a longer head that is read in one call: its escapes take 0.2 ms (plain Python). A line is read as a whole.
 HEAD_PIECE_BYTES: Final = 16 * 1024

@@ -28,7 +28,7 @@ from tandemmq.store.records.properties import decode_properties, encode_properti
 
 PRIORITY_MAX: Final = 9
 # Only in TandemMQ: the name and number with which a client repeats this message, if necessary (docs/duplicates.md). It
-# never comes back on a MESSAGE: a bridge that copies all headers would make a message of its own a duplicate.
+# is not in a MESSAGE: a bridge that copies all headers would send a message with the id of the received one.
 SEND_ID: Final = "tandemmq-send-id"
 _SEND_ID: Final = re.compile(r"([A-Za-z0-9._-]{1,128}):(0|[1-9][0-9]{0,18})")
 
@@ -249,7 +249,7 @@ def encode(
 # The message that was encoded last, its dialect and transformation, and the result: for the next subscriber
 # of the same message, which does not keep its headers twice.
 _last: tuple[Message, Dialect, str | None, tuple[bytes, bytes]] | None = None
-# A longer body is encoded anew for each subscriber, because the result of the last encoding stays in memory.
+# A longer body is encoded again for each subscriber, because the result of the last encoding stays in memory.
 KEPT_BYTES_MAX: Final = 64 * 1024
 
 
@@ -306,7 +306,7 @@ def _is_opened_quickly(message: OpenedMessage) -> bool:
 
 def _inflated(message: OpenedMessage, bytes_max: int, *, is_quick: bool) -> tuple[bytes, dict[str, PropertyValue]]:
     """Return body and properties of a compressed message. If the body is too long to be inflated, it stays compressed,
-    and the properties say so: the consumer can still read it."""
+    and a property shows this: the consumer can still read it."""
     try:
         return message.inflated(min(bytes_max, QUICK_BYTES_MAX) if is_quick else bytes_max), _NOTHING
     except RecordTooLarge as error:

@@ -163,7 +163,7 @@ class StompSession(Output):
             for _ in range(COMMANDS_MAX):
                 try:
                     frame = parser.next_frame()
-                except FrameTooLong as too_long:  # a name of its own: mypyc gives a name one type
+                except FrameTooLong as too_long:  # a separate name: mypyc gives a name one type
                     commands.append(ProtocolFailure(too_long, too_long.transaction))
                     if parser.offset >= ends:
                         break
@@ -503,7 +503,7 @@ class StompSession(Output):
         return None
 
     def _prepare(self, message: Message, transformation: str | None, write: Callable[[Destination], str]) -> None:
-        """Make the MESSAGE that takes long, for the next ``deliver``. On a thread."""
+        """Make the MESSAGE that takes long, for the next ``deliver``. Runs on a thread."""
         try:
             whole = encode(
                 message, self._dialect, transformation, write, inflated_bytes_max=self.limits.frame_bytes_max
@@ -517,7 +517,7 @@ class StompSession(Output):
         self._prepared = None
 
     def nothing(self, subscription_id: str) -> None:
-        """Write the end of a browser: a MESSAGE that says so (ActiveMQ's StompQueueBrowserSubscription)."""
+        """Write the end of a browser: a MESSAGE with ``browser:end`` (StompQueueBrowserSubscription)."""
         subscription = self._subscriptions.get(subscription_id)
         if subscription is None:
             return

@@ -92,11 +92,11 @@ class FrameParser:
         self._data = b""
         self._offset = 0
         self._payload: list[bytes] = []
-        # Of the data frame that is being read: the bytes to come, and the mask, turned to where they begin.
+        # For the data frame that is being read: number of bytes to come, and the mask, rotated to the first of them.
         self._left = 0
         self._mask = b""
         self._is_final = True
-        # Of the message; -1: none is open.
+        # Length of the open message; -1: no message is open.
         self._message_bytes = -1
         self._is_text = False
         self._decoder = codecs.getincrementaldecoder("utf-8")()
@@ -306,8 +306,9 @@ def binary_messages(parts: Parts) -> list[bytes | memoryview]:
 
 
 def stomp_messages(parts: Parts) -> list[bytes | memoryview]:
-    """Return a message for each frame and each heart-beat of a STOMP session's output, which are whole: the session
-    says how long each body is, unless it has no NUL and is in one piece with its head."""
+    """Return a message for each frame and each heart-beat of a STOMP session's output. The output has whole frames and
+    heart-beats. The session sets the length of each body, unless the body has no NUL and is in one piece with its
+    head."""
     messages: list[bytes | memoryview] = []
     left = list(reversed(parts))
     while left:
@@ -330,7 +331,7 @@ def stomp_messages(parts: Parts) -> list[bytes | memoryview]:
             frame: list[bytes | memoryview] = [data if count == size else data[start : start + count]]
             rest = count - (size - start)
             start += count
-            while rest > 0:  # a long body is a part of its own, and so is the end after it
+            while rest > 0:  # a long body is a separate part, and so is the end after it
                 frame.append(left.pop())
                 rest -= len(frame[-1])
             assert not rest or start <= size, "the pieces of a frame end with it"

@@ -45,7 +45,7 @@ class TransactionFacts:
 
     @property
     def files(self) -> set[int]:
-        """Files that contain a part of it."""
+        """Files that contain a part of the transaction."""
         return set(self.operations) | ({self.prepared_in} if self.prepared_in else set())
 
 

@@ -12,8 +12,8 @@ class Graph:
     """Graph of the files that stay. Each field maps a file to other files:
 
     waits_for  files that must be removed before this one
-    fences     those files before it, if it is the fence of an epoch
-    roots      files whose own live contents keep this one; it can be one of them
+    fences     all files before this one, if this one is the fence of an epoch
+    roots      files whose live contents keep this one; this file can be one of them
     """
 
     def __init__(self, facts: Facts, epoch_history: EpochHistory) -> None:

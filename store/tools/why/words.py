@@ -8,7 +8,7 @@ from tandemmq.store.tools.why.report import GOING, RECLAIMABLE, TAIL, FileWhy, H
 
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _AGES: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
-# Maximum number of items that a sentence names; of the rest it gives the number.
+# Maximum number of items that a sentence names. It only counts the other items.
 NAMED_MAX: Final = 3
 
 

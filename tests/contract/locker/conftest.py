@@ -123,7 +123,7 @@ def spawn() -> Iterator[Callable[[list[str]], OtherProcess]]:
 
 @pytest.fixture
 def spawn_locker(spawn: Callable[[list[str]], OtherProcess]) -> Callable[[str, LockRequest], OtherProcess]:
-    """A process with a locker of its own, made by "module:name" from a request whose options are plain values."""
+    """A process with a separate locker, made by "module:name" from a request whose options are plain values."""
 
     def start(factory: str, request: LockRequest) -> OtherProcess:
         options = {
@@ -140,7 +140,7 @@ def spawn_locker(spawn: Callable[[list[str]], OtherProcess]) -> Callable[[str, L
 
 @pytest.fixture
 def other(spawn_locker: Callable[[str, LockRequest], OtherProcess], tmp_path: Path) -> OtherProcess:
-    """A process with a shared-file locker of its own on `tmp_path`, named "other"."""
+    """A process with a separate shared-file locker on `tmp_path`, named "other"."""
     return spawn_locker("tandemmq.locker.shared_file:SharedFileLocker", LockRequest(str(tmp_path), Holder("other")))
 
 

@@ -115,7 +115,7 @@ class LockerContract(ABC):
             assert owner.keep_alive()
             assert not other.try_acquire()
             owner.release()
-        b.release()  # it waits no more
+        b.release()  # b does not wait any more
         assert a.try_acquire()
 
     def test_releasing_what_is_not_held_does_nothing(self, lockers: Make) -> None:
@@ -267,7 +267,7 @@ class OutOfReach(LockerContract):
 
     @abstractmethod
     def out_of_reach(self, locker: Locker) -> AbstractContextManager[object]:
-        """Within it this locker cannot ask its lock; with its end it can again."""
+        """Return a context in which this locker cannot reach its lock. After the context it can again."""
 
     def test_unknown_is_not_lost(self, lockers: Make) -> None:
         a = lockers("a")
@@ -334,7 +334,7 @@ class BetweenProcesses(LockerContract):
     def child(
         self, spawn_locker: Callable[[str, LockRequest], OtherProcess], request_to: RequestFor
     ) -> Callable[..., OtherProcess]:
-        """A process with a locker of its own."""
+        """A process with a separate locker."""
         return lambda name: spawn_locker(self.factory, request_to(name, **self.short))
 
     def test_two_processes_exclude_each_other(self, lockers: Make, child: Callable[..., OtherProcess]) -> None:
@@ -433,7 +433,7 @@ def waiting(standby: Locker) -> Iterator[tuple[threading.Event, list[bool]]]:
 
 
 def eventually(condition: Callable[[], bool], pause_seconds: float = 0.02) -> bool:
-    """Ask again and again until it holds, as long as anybody has patience."""
+    """Check repeatedly until it is true, up to a time limit."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while not condition():
         if time.monotonic() > deadline:

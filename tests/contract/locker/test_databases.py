@@ -32,7 +32,7 @@ FREE = "UPDATE {} SET BROKER_NAME = NULL, TIME = 0"
 
 
 class _Database(BetweenProcesses, Refusing, Interleaved):
-    """A database of its own for each test, reached through a proxy."""
+    """A separate database for each test, reached through a proxy."""
 
     url: str
     #: What takes processes of its own and waits for leases runs on PostgreSQL, and elsewhere on demand.
@@ -74,7 +74,7 @@ class _Transaction(_Database):
 
 
 class _OnServer(_Database):
-    """A table of its own for each test, in one database, which is reached through a proxy."""
+    """A separate table for each test, in one database, which is reached through a proxy."""
 
     pytestmark = pytest.mark.service
     switches_max = 1
@@ -109,7 +109,7 @@ class _OnPostgres(_OnServer):
 class _OnMariaDB(_OnServer):
     has_children = IS_PROOF
 
-    # Each life of a lock connects anew, which takes a tenth of a second here.
+    # Each life of a lock connects again, which takes a tenth of a second here.
     switches_of_three_max = 1 if IS_PROOF else 0
     switches_of_asking_twice_max = switches_of_many_max = 2 if IS_PROOF else 1
 

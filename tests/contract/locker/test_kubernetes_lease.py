@@ -135,7 +135,7 @@ class TestContract(Leased, OutOfReach, Refusing, InterleavedLease):
         return KubernetesLeaseLocker(request)
 
 
-# What stands in the Lease
+# Content of the Lease
 
 
 def test_the_lease_says_what_every_tool_of_kubernetes_reads(api: KubernetesApi, build: Build) -> None:
@@ -215,7 +215,7 @@ def test_our_own_lease_that_nobody_took_is_still_ours_when_it_ended(build: Build
     assert a.try_acquire()
     clock.advance(100.0)
     assert not a.proof().holds_at(clock.now())
-    # The version says that nobody had it meanwhile.
+    # The version shows that no other broker had it since.
     assert a.keep_alive()
     assert a.proof().holds_at(clock.now())
 
@@ -393,7 +393,7 @@ def test_a_new_token_is_read_from_its_file(api: KubernetesApi, build: Build) -> 
     api.token = "another"
     api.token_file.write_text(api.token)
     assert a.keep_alive()
-    api.token_file.write_text("")  # as whoever rewrites it may leave it for a moment
+    api.token_file.write_text("")  # as during a rewrite
     assert a.keep_alive()
 
 

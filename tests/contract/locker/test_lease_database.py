@@ -378,7 +378,7 @@ def test_a_silent_database_does_not_end_the_start_of_a_broker_that_was_killed(ro
     again = broker("same", pid=2)
 
     class Failing(ManualClock):
-        """After each wait the next question is not heard, until the lease has run out."""
+        """After each wait the next request does not arrive, until the lease has expired."""
 
         def wait(self, stop: object, seconds: float) -> bool:
             row.clock.advance(seconds)

@@ -101,7 +101,7 @@ def test_a_row_is_taken_over_only_as_it_was_seen(row: Row) -> None:
     seen = row.set("a", FUTURE_MS)
     row.set("a", FUTURE_MS + 1)  # it was extended meanwhile
     assert not row.table.take_over("b", LEASE_MS, seen)
-    row.set("c", FUTURE_MS)  # somebody else has it, to the same millisecond
+    row.set("c", FUTURE_MS)  # another broker has it, until the same millisecond
     assert not row.table.take_over("b", LEASE_MS, seen)
     assert row.stands() == ("c", FUTURE_MS)
     assert row.table.take_over("b", LEASE_MS, row.table.read())

@@ -110,7 +110,7 @@ def test_a_holder_says_what_it_knows() -> None:
     assert str(Holder("x", 2, 3, "h", "http://h:1")) == "x (epoch 2, pid 3, on h, admin http://h:1)"
 
 
-# ---- what only the lock in memory does, by a clock driven by hand
+# ---- behaviour of the lock in memory alone, with a clock that the test sets
 
 
 def lock_handles(lock: MemoryLock, clock: ManualClock) -> Iterator[MemoryLocker]:

@@ -1,4 +1,4 @@
-"""The lock file among processes, as POSIX has it."""
+"""The lock file between processes, with POSIX locks."""
 
 # proves: shared-file-lock
 
@@ -218,7 +218,7 @@ def test_a_path_that_cannot_be_a_lock_file_is_an_error_with_errno(
 
 
 class Failing(OsVolume):
-    """A volume on which one kind of call fails, as long as it is told so."""
+    """A volume on which one kind of call fails, as long as the test sets this."""
 
     def __init__(self) -> None:
         super().__init__()

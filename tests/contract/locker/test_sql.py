@@ -167,7 +167,7 @@ class Clock:
 
 @pytest.fixture
 def clock(server: Any, require_service: Callable[[object, str], None]) -> Iterator[Clock]:
-    """The server runs with a clock of its own until the end of the test."""
+    """The server runs with a separate clock until the end of the test."""
     libraries = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
     require_service(libraries, "no libfaketime: the Debian package faketime has it")
     path = server.directory / "clock"

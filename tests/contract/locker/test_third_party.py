@@ -25,7 +25,7 @@ from tests.support.prove import IS_THOROUGH
 
 pytestmark = pytest.mark.promise("locks-keep-their-contract")
 
-#: What it asks of what others see; to ftruncate and fsync its own file, which nobody reads half, adds no order.
+#: Calls whose order other processes can see. ftruncate and fsync of its own file are not such calls.
 FILE_CALLS = ("makedirs", "listdir", "link", "unlink", "stat", "open", "pwrite")
 EXAMPLE = Path(__file__).parents[3] / "examples" / "lease-files-locker"
 
@@ -126,7 +126,7 @@ def test_a_slow_standby_does_not_take_a_number_that_was_passed(
     assert not c.try_acquire()
     b_clock.advance(10.0)
     c_clock.advance(10.0)
-    # c has decided to take number 2, and sleeps. Meanwhile b takes 2, a takes 3, b takes 4: 2 and 3 are gone.
+    # c has decided to take number 2, and sleeps. Then b takes 2, a takes 3, b takes 4: 2 and 3 are used.
     highest = c._highest()
     assert b.try_acquire()
     a.release()

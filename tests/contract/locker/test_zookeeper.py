@@ -158,7 +158,7 @@ class TestContract(Leased, OutOfReach, Refusing, InterleavedLease):
         return ZooKeeperLocker(request)
 
 
-# What is proved
+# The proof of ownership
 
 
 # proves: node-renewed-before, node-written-before
@@ -180,7 +180,7 @@ def test_a_proof_counts_from_before_the_servers_were_asked(
         proxy.close()
 
 
-# Who waits
+# Waiting brokers
 
 
 def test_those_that_wait_are_known_in_their_order(build: Build) -> None:
@@ -233,7 +233,7 @@ def test_a_server_that_is_not_there_does_not_hang_a_start(request_for: RequestFo
 
 
 def test_a_server_that_was_killed_and_started_again_finds_us_master(server: ZooKeeperServer, build: Build) -> None:
-    # A session outlives the servers: they begin to count anew when they are back.
+    # A session outlives the servers: the servers begin to count again when they restart.
     a, b = (build(name, 30.0, connect_timeout=2_000) for name in ("a", "b"))
     assert a.try_acquire()
     assert not b.try_acquire()
@@ -377,7 +377,7 @@ def test_a_proof_ends_before_the_session_when_its_server_is_cut_off(
         way.close()
 
 
-# What can happen to a node
+# Changes of a node
 
 
 # proves: node-is-still-ours
@@ -572,7 +572,7 @@ def test_the_default_settings_leave_room_for_renewals_that_fail() -> None:
     assert proved_ms - 3 * period_ms > lease_ms * RENEWAL
 
 
-# How long a proof holds
+# The validity of a proof
 
 
 # proves: half-a-tick-before, node-margin
@@ -583,7 +583,7 @@ def test_a_proof_counts_from_the_last_touch_known_to_the_leader(build: Build) ->
     assert proved_until(a) == 36.0  # since it connected
     clock.advance(9.0)
     assert a.keep_alive()
-    # A server that tells its leader every 10 s may not have told it of anything since.
+    # A server that reports to its leader every 10 s may have reported nothing since.
     assert proved_until(a) == 36.0
     clock.advance(9.9)
     assert a.keep_alive()
@@ -608,7 +608,7 @@ def test_a_renewal_after_a_silence_proves_no_more_than_the_touch_before_it(build
 
 # proves: leader-heard-before-write
 def test_a_renewal_syncs_before_it_writes(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Without the sync it would be assumed, not known, that our server has lately told the leader of us.
+    # Without the sync, the test would only assume that our server has lately reported us to the leader.
     a = build("a")
     assert a.try_acquire()
     asked = around_calls(monkeypatch, a)

@@ -147,7 +147,7 @@ def test_a_server_that_was_restored_from_a_backup_is_told_again(
     server.empty()
     shutil.copytree(tmp_path / "backup", server.directory / "data")
     server.start()
-    # The backup has B, and A as it was; their sessions are not heard of any more.
+    # The backup has B, and A as it was; their sessions send nothing any more.
     assert all_see((master,), a, member(place))
 
 
@@ -218,7 +218,7 @@ def told(stranger: KazooClient, node: str) -> Entry | None:
 
 
 def put_in_the_place_of_ours(stranger: KazooClient, node: str, content: bytes) -> None:
-    """Replace the node of the test's broker, although its owner makes it anew immediately."""
+    """Replace the node of the test's broker, although its owner makes it again immediately."""
     while True:
         try:
             stranger.delete(node)

@@ -1,4 +1,4 @@
-"""The real JMS client before a real ActiveMQ and before ours: what holds there holds here."""
+"""The real JMS client with a real ActiveMQ and with TandemMQ: both must behave the same."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def name() -> str:
 
 @pytest.fixture
 def queue(name: str) -> str:
-    """The queue of that name, as the JMS client is told of it."""
+    """The queue of that name, in the form for the JMS client."""
     return f"queue://{name}"
 
 

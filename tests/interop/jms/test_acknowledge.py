@@ -1,4 +1,4 @@
-"""Every acknowledge mode: what is acknowledged, what comes back, how it is marked, and where it ends."""
+"""All acknowledge modes: acknowledged messages, redeliveries and their marks, and dead letters."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_broken_connection_gives_back_what_it_had(connect: Connect, connection
 
 
 def test_what_the_client_delivered_again_by_itself_is_counted(jvm: Jvm, only_tandemmq: Peer, name: str) -> None:
-    """The client reports it from its second rollback on. ActiveMQ 5.17 begins again with 2."""
+    """The client reports its redeliveries from the second rollback on. ActiveMQ 5.17 counts from 2 again."""
     broker = only_tandemmq
     way = Proxy(broker.port)
     connection = jvm.connect(f"tcp://127.0.0.1:{way.port}?{PROMPT}")
@@ -178,8 +178,8 @@ KEPT = "jms.nonBlockingRedelivery=true&jms.redeliveryPolicy.initialRedeliveryDel
 def test_two_transactions_that_were_committed_never_took_the_same_message(
     jvm: Jvm, classes: Path, name: str, tmp_path: Path, acks: str, is_master_lost: bool
 ) -> None:
-    """A client rolls back and keeps its copy for the redelivery delay; its connection breaks meanwhile. ActiveMQ 5.17
-    takes both commits, if the new connection was given nothing else before."""
+    """A client rolls back, and keeps the message for the redelivery delay. During the delay its connection breaks.
+    ActiveMQ 5.17 accepts both commits if the new connection received no other message before."""
     pair = Pair("tandemmq", tmp_path / "data", classes)
     way = Proxy(pair.ports[0])
     try:

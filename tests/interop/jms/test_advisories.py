@@ -1,4 +1,4 @@
-"""The advisory topics: what clients learn of others."""
+"""The advisory topics: facts that a client learns about other clients."""
 
 from __future__ import annotations
 

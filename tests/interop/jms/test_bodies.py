@@ -162,7 +162,7 @@ def test_a_body_that_stomp_cannot_have_is_empty(
     stomp.subscribe(f"/queue/{name}")
     frame = stomp.read()
     if kind == "map" and frame.body:
-        # ours tells it as JSON where nobody said otherwise
+        # TandemMQ sends it as JSON by default
         assert broker.name == "tandemmq"
     else:
         assert frame.body == b""

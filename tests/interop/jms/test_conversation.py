@@ -1,4 +1,4 @@
-"""Connecting, and what a client is told when it asks for the wrong thing."""
+"""Connections of JMS clients, and the errors for invalid requests."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_what_a_closed_consumer_did_not_take_goes_to_the_next(session: JmsSessio
 
 
 def test_a_socket_may_carry_one_connection_after_the_other(broker: Peer, name: str) -> None:
-    """Pools and ActiveMQ's resource adapter do that."""
+    """Connection pools and ActiveMQ's resource adapter use one socket for several connections, one after the other."""
     queue = Destination(DestinationKind.QUEUE, name)
     client = OpenWire(broker.port).connect(client_id=f"{name}-first")
     client.consume(queue)

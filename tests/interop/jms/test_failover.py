@@ -1,7 +1,7 @@
-"""kill -9 of the master of a pair, and of a set, under JMS load: clients go on at the next, and the books are in order.
+"""kill -9 of the master of a pair, and of a set, under JMS load: clients continue, and their records are consistent.
 
-TANDEMMQ_PROVE says how often the master is killed in each mode. With TANDEMMQ_PROVE=full a pair of ActiveMQ goes
-through the same; it loses messages in some runs.
+TANDEMMQ_PROVE sets the number of kills in each mode. With TANDEMMQ_PROVE=full a pair of ActiveMQ has the same rounds;
+it loses messages in some runs.
 """
 
 from __future__ import annotations

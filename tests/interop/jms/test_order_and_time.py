@@ -117,7 +117,7 @@ def test_an_expired_message_that_is_not_persistent_is_dropped(session: JmsSessio
 def test_what_expires_at_the_client_is_not_delivered(
     connection: JmsConnection, session: JmsSession, broker: Peer, queue: str, name: str
 ) -> None:
-    """Prefetched in time, asked for too late: the client says so, and the broker keeps it as a dead letter."""
+    """Prefetched in time, received too late: the client reports this, and the broker keeps a dead letter."""
     consumer = connection.session().consumer(queue)
     session.send(queue, "short", ttl=400)
     session.send(queue, "long")

@@ -75,7 +75,7 @@ def test_a_small_prefetch_does_not_end_a_long_delivery(connection: JmsConnection
 def test_where_the_policy_gives_nothing_ahead_an_idle_consumer_holds_nothing(
     connection: JmsConnection, name: str
 ) -> None:
-    """The client hears of it by ConsumerControl, and pulls."""
+    """The client gets the change by ConsumerControl, and pulls."""
     queue = f"queue://PULL.{name}"
     connection.session("TRANSACTED").consumer(queue)  # never receives
     session = connection.session("TRANSACTED")
@@ -90,7 +90,7 @@ CHANGING = '[[destinations]]\nqueue = "CHANGES.>"\nqueue_prefetch = %d\n'
 
 @pytest.fixture
 def changing(tmp_path: Path, jvm: Jvm) -> Iterator[TandemMQ]:
-    """A broker of its own, whose policy for CHANGES.> gives two ahead."""
+    """A separate broker; its policy for CHANGES.> has a prefetch of two."""
     peer = TandemMQ(tmp_path / "data", settings=CHANGING % 2)
     peer.wait()
     yield peer

@@ -1,4 +1,4 @@
-"""Temporary destinations: request and reply, whose they are, who hears of them, and when they go."""
+"""Temporary destinations: request and reply, their owners, advisories about them, and their end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_one_in_use_cannot_be_deleted(session: JmsSession) -> None:
 
 @pytest.mark.parametrize("hears_of_it", [False, True])
 def test_sending_to_one_that_is_gone_is_refused(connect: Connect, hears_of_it: bool) -> None:
-    """The owner's end is told by an advisory; who did not hear it is told by the broker."""
+    """An advisory reports the owner's end; a client without the advisory gets an error of the broker."""
     owner, other = connect(), connect("" if hears_of_it else "jms.watchTopicAdvisories=false")
     queue = owner.session().temporary_queue()
     session = other.session()
@@ -110,7 +110,7 @@ def test_request_and_reply_between_users(users: Users, name: str, kind: str) -> 
         request = requests.receive()
         serving.send(request["replyTo"], f"answer {number}", correlation=request["id"], persistent=False)
         assert answers.receive().body == f"answer {number}"
-    with pytest.raises(JmsError) as raised:  # nobody gave it to her
+    with pytest.raises(JmsError) as raised:  # no client gave her the name
         eve.session().send(reply_to, "spam")
     assert raised.value.kind == "InvalidDestinationException"
     for each in (ann, bob, eve):
@@ -124,7 +124,7 @@ def test_another_connection_of_the_same_user_knows_them_all(users: Users, name: 
     late = users.connect("ann")
     for each in (other, late):
         session = each.session()
-        session.consumer(f"queue://OPEN.{name}")  # what is answered comes behind what was told before
+        session.consumer(f"queue://OPEN.{name}")  # the answer comes after the earlier advisories
         session.send(made, "a")
         assert answers.receive().body == "a"
     for each in (ann, other, late):

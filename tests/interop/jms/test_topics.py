@@ -1,4 +1,4 @@
-"""Topics: noLocal, and durable subscriptions that are here and away."""
+"""Topics: noLocal, and durable subscriptions with and without a connected client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients as people have them, in each version of MQTT: paho, and mosquitto_pub and mosquitto_sub as they are typed."""
+"""Common clients, in each version of MQTT: paho, mosquitto_pub and mosquitto_sub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients of JMS and STOMP on the other side of a topic: names, bodies, QoS and what is said beside them."""
+"""Clients of JMS and STOMP on the other side of a topic: names, bodies, QoS and further fields."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def _run(mosquitto: Path, script: str) -> subprocess.CompletedProcess[str]:
 
 
 PAHO_SECONDS_MAX = 400
-#: One topic that nobody may subscribe to; rights name what is allowed.
+#: One topic to which no client may subscribe; rights name the permitted topics.
 RIGHTS = "".join(
     f'[[security.authorization]]\ntopic = "{pattern}"\nread = ["*"]\nwrite = ["*"]\nadmin = ["*"]\n'
     for pattern in ("TopicA.>", "Topic.>", "*.TopicA", "client_test5.>")

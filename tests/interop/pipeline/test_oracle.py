@@ -1,4 +1,4 @@
-"""Each job of the pipeline says what the clients of the broker know to be true."""
+"""The results of each job of the pipeline agree with the records of the broker's clients."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _misread_the_cause(truth: Truth) -> str:
     return f"'{truth.letters[0].key}'"
 
 
-# Which job must see it.
+# The job that must report the fault.
 WRONG: Final[tuple[tuple[Callable[[Truth], str], str], ...]] = (
     *((_forget_an_acknowledgement, job) for job in ("latency", "at", "pins", "replay")),
     (_be_late, "latency"),
@@ -143,7 +143,7 @@ def _flip_at(path: Path, at: int) -> None:
 
 
 def _flip(store: Path) -> str:
-    """Within a record; the expression for what a job must say of it."""
+    """Change a byte in a record. Return the expression that a job's output must match."""
     path = next(path for path in journals(store) if b" xxx" in path.read_bytes())
     _flip_at(path, path.read_bytes().index(b" xxx"))
     return "(?i)damaged"

@@ -1,7 +1,7 @@
-"""A queue with unlike consumers against a model: selectors, priorities, exclusive ones, groups, under any interleaving.
+"""A queue with different consumers, compared with a model: selectors, priorities, exclusive consumers and groups.
 
-Windows are tiny, so that messages are passed over, remembered in runs and read again all the time. See
-test_queue_model for the channel between queue and store.
+The order of events is random. The windows are very small, so that the queue often skips messages, keeps them as skipped
+ranges, and reads them again. See test_queue_model for the channel between queue and store.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class AssignmentMachine(RuleBasedStateMachine):
     def bound_steps(self, placed: int, taken: int) -> None:
         assignment.PLACED_MAX, assignment.TAKEN_MAX = placed, taken
 
-    # ---- what happens outside
+    # ---- events
 
     @rule(
         colours=st.lists(st.sampled_from(["red", "blue", None]), min_size=1, max_size=8),
@@ -100,7 +100,7 @@ class AssignmentMachine(RuleBasedStateMachine):
             self.queue.page(found[: operation.count], len(found) <= operation.count)
 
     def behind(self, page: Page) -> list[PagedMessage]:
-        """Return the messages that a store would read for it, if it were not bounded."""
+        """Return the messages that a store would read for ``page`` without its limit."""
         return [self.stored[key] for key in sorted(self.stored) if key > page.after]
 
     @rule()
@@ -158,7 +158,7 @@ class AssignmentMachine(RuleBasedStateMachine):
                 self.in_flight.add(name)
 
     def is_in_its_turn(self, subscription: Subscription, entry: Entry) -> None:
-        # A group that finds a new owner is late for it: test_groups has their order.
+        # Messages of a group that gets a new owner may be late. test_groups checks their order.
         if not entry.redeliveries and entry.message.group_id is None:
             self.first[subscription].append(self.visible[entry.message.message_id][0])
 
@@ -186,7 +186,7 @@ class AssignmentMachine(RuleBasedStateMachine):
             subscription, tag = data.draw(st.sampled_from(choices))
             entry = subscription.take_one(tag)
             assert entry is not None
-            entry.redeliveries += not is_seen  # first deliveries only are looked at
+            entry.redeliveries += not is_seen  # the order is checked only for first deliveries
             self.in_flight.discard(entry.message.message_id)
             self.queue.give_back(entry, is_seen=is_seen)
 
@@ -196,7 +196,7 @@ class AssignmentMachine(RuleBasedStateMachine):
 
     @rule()
     def come_to_rest(self) -> None:
-        """Check that no consumer with room waits for a message that is there."""
+        """Check that no consumer with credit waits for a message that the queue has."""
         for _ in range(4 * len(self.visible) + 2 * len(self.channel) + 20):
             self.dispatch()
             self.page()
@@ -207,7 +207,7 @@ class AssignmentMachine(RuleBasedStateMachine):
         in_memory = set()
         if queue.assignment is not None:
             in_memory = {entry.message.message_id for entry in queue.assignment.entries()}
-        # Where the window is full of what somebody else takes and has no room for, the queue reads no further.
+        # If the window is full of messages for consumers without credit, the queue reads no more messages.
         routed = 0 if queue.assignment is None else queue.assignment.count
         is_full = routed >= 2 or (routed and not queue.share.has_space)
         for name, (_, message) in self.visible.items():
@@ -220,7 +220,7 @@ class AssignmentMachine(RuleBasedStateMachine):
             if is_full and queue.assignment is not None and queue.skipped.due:
                 with_space = [each for each in with_space if each not in queue.assignment.newcomers]
             if message.group_id is not None and with_space != takers:
-                continue  # its owner may be one without room
+                continue  # the owner of the group may have no credit
             assert not with_space, f"{name} waits, and {with_space} have room for it"
 
     def is_held(self, message: Message) -> bool:
@@ -232,7 +232,7 @@ class AssignmentMachine(RuleBasedStateMachine):
         if entry.order_key:
             del self.stored[entry.order_key]
 
-    # ---- what must hold
+    # ---- invariants
 
     @invariant()
     def each_gets_the_queues_order(self) -> None:
@@ -245,13 +245,14 @@ class AssignmentMachine(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_bounded(self) -> None:
-        """Check the bound: window, messages that were read again, unwanted ones, and those in flight or returned."""
+        """Check the limit: the window, messages that were read again, unwanted messages, and messages in flight or
+        returned."""
         held = sum(1 for key in self.stored if key <= self.queue.levels.all[0].cursor) - self.queue.skipped.count
         came_back = sum(each.prefetch for each in self.first)
         assert held <= 3 * (4 + 3) + 4 + came_back
 
     def teardown(self) -> None:
-        """Given time, everything comes out: once, and memory is given back."""
+        """Check that each message is delivered in the end, and that all memory is free then."""
         try:
             self.end_all()
         finally:
@@ -275,7 +276,7 @@ class AssignmentMachine(RuleBasedStateMachine):
                 self.durable(1)
         assert (self.is_gone, self.stored, self.queue.count) == (set(self.visible), {}, 0)
         assignment = self.queue.assignment
-        # Groups have owners as long as the queue is there.
+        # Groups keep their owners until the queue is deleted.
         messages = self.memory.used - self.memory.by_kind[Kind.STATE]
         assert (self.queue.skipped.count, messages, self.queue.share.used) == (0, 0, 0)
         assert assignment is None or (assignment.count, assignment.weight, assignment._out) == (0, 0, set())
@@ -285,7 +286,7 @@ class AssignmentMachine(RuleBasedStateMachine):
 
 
 class PlentyMachine(AssignmentMachine):
-    """With memory for all: what is passed over is so because of the window."""
+    """Model with memory for all messages: only the window makes the queue skip messages."""
 
     memory_bytes = 1 << 20
 

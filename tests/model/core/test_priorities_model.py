@@ -1,7 +1,7 @@
-"""A queue that goes by priority against a model: strictly by priority for the whole queue, in order within each.
+"""A queue that serves by priority, compared with a model: strictly by priority, and in order within each priority.
 
-Windows and pages are tiny, so that each priority has its messages in the store, in memory and in flight at once. What
-else must hold of a queue with unlike consumers, test_assignment_model says; it holds here, too.
+Windows and pages are very small, so that each priority has messages in the store, in memory and in flight at the same
+time. The invariants of test_assignment_model for a queue with different consumers hold here, too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PrioritiesMachine(AssignmentMachine):
     @precondition(lambda self: not self.channel and not self.queue.is_page_asked)
     @rule()
     def restart(self) -> None:
-        """Another master begins with what is stored."""
+        """Let another master begin with the stored messages."""
         for subscription in list(self.open):
             self.end(subscription)
         lost = [name for name, (_, message) in self.visible.items() if not message.persistent]

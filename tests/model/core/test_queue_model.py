@@ -1,6 +1,6 @@
-"""A queue with consumers that are alike against a model: nothing lost, nothing doubled, first deliveries in order.
+"""A queue with equal consumers, compared with a model: nothing lost, nothing doubled, first deliveries in order.
 
-What else must hold, and the channel between queue and store, says test_assignment_model.
+test_assignment_model describes the other invariants, and the channel between queue and store.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A proof that can fail: brokers that leave one thing out break a promise within few seeds, and it is told.
+"""Check of the proof: brokers that leave out one step break a promise within few seeds, and the failure is reported.
 
-Each promise of the product has one or more here, and so has each step of the argument of fence, header and look.
+Each promise of the product has one or more such brokers, and so has each step of the argument of fence, header and
+fence check.
 """
 
 from __future__ import annotations

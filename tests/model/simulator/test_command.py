@@ -1,4 +1,4 @@
-"""`tandemmq simulate`: what it says and how it ends."""
+"""`tandemmq simulate`: output and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads, queues and clocks in virtual time: what brokers rely on of real ones, and what only a simulation can do."""
+"""Threads, queues and clocks in virtual time: the behaviour of real ones, and effects that only a simulation has."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tandemmq.simulator.threads import SimulatedThreads
 
 
 class Site:
-    """A process; ``play`` has each story told by a thread of its own, until all are over or it is that late."""
+    """A process. ``play`` runs each story on a separate thread, until all have ended, or until the time ``until``."""
 
     def __init__(self, seed: int = 0) -> None:
         self.world = World(seed)
@@ -31,7 +31,7 @@ class Site:
         assert self.world.bugs == []
 
     def complete(self, main: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-        """The story of a thread with an event loop."""
+        """Return the story of a thread that runs ``main`` on an event loop."""
         return lambda: SimulatedLoop(self.process).complete(main())
 
 

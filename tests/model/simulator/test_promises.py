@@ -12,7 +12,7 @@ from tandemmq.simulator.promises import Promises
     [
         ([("acknowledged", 1), ("last", 1)], True),
         ([("last", 1), ("acknowledged", 1)], False),
-        # The first master died with the acknowledgement on its way; its successor gives the message again.
+        # The first master ended before it had the acknowledgement; its successor delivers the message again.
         ([("last", 1), ("acknowledged", 2)], True),
         ([("last", 1), ("waiting", 2)], False),
         ([("last", 2), ("acknowledged", 2)], False),

@@ -1,7 +1,7 @@
-"""Seeds of faults, with the default settings: every promise holds, and a seed is always the same run.
+"""Simulations with faults and the default settings: each promise holds, and a seed always gives the same run.
 
-18 seeds by default, or as many as TANDEMMQ_PROVE says; from TANDEMMQ_SEED on. What fails can
-be looked at with ``tandemmq simulate --seed N --trace`` and the same settings.
+The number of seeds is 18, or the number in TANDEMMQ_PROVE. The first seed is TANDEMMQ_SEED. To examine a failure, use
+``tandemmq simulate --seed N --trace`` with the same settings.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MIXTURES = ("mixed", "storms")
 
 
 def simulate(*arguments: str, **environment: str) -> tuple[int, dict[str, Any]]:
-    """Exit code and answer of the command, in a process of its own."""
+    """Run the command in a separate process. Return its exit code and answer."""
     done = forked.run(
         [sys.executable, "-m", "tandemmq", "simulate", "--json", *arguments],
         env=os.environ | environment,
@@ -46,15 +46,15 @@ def simulate(*arguments: str, **environment: str) -> tuple[int, dict[str, Any]]:
 
 
 def no_promise_is_broken(count: int, *arguments: str) -> None:
-    """By so many seeds."""
+    """Check that ``count`` seeds break no promise."""
     code, answer = simulate("--seeds", f"{FIRST}..{FIRST + count - 1}", "--jobs", "2", *arguments)
-    told = "\n".join(f"seed {each['seed']}: {each['problems']}" for each in answer["broken"])
-    assert not answer["broken"], f"{arguments}:\n{told}"
+    broken = "\n".join(f"seed {each['seed']}: {each['problems']}" for each in answer["broken"])
+    assert not answer["broken"], f"{arguments}:\n{broken}"
     assert (code, answer["seeds"]) == (0, count)
 
 
 def fingerprint_of_twice(*arguments: str) -> Any:
-    """Return the fingerprint of the first seed, which is the same run whatever the order of sets."""
+    """Return the fingerprint of the first seed, which must not depend on the order of sets."""
     runs = [simulate("--seed", str(FIRST), *arguments, PYTHONHASHSEED=seed)[1] for seed in ("1", "2")]
     for run in runs:
         del run["seconds"]

@@ -1,6 +1,7 @@
-"""Seeds of faults in sets: members with disks of their own. Every promise holds, and a seed is always the same run.
+"""Simulations with faults in sets, whose members have separate disks. Every promise holds, and a seed always gives the
+same run.
 
-12 seeds by default, or as many as TANDEMMQ_PROVE says; from TANDEMMQ_SEED on. What fails can be looked at with
+The number of seeds is 12, or the number in TANDEMMQ_PROVE. The first seed is TANDEMMQ_SEED. To examine a failure, use
 ``tandemmq simulate --replicated --seed N --trace``.
 """
 
@@ -57,7 +58,7 @@ def test_a_seed_of_a_set_is_always_the_same_run() -> None:
 # proves: a-promise-outlives-a-name
 @pytest.mark.timeout(0 if IS_PROOF else 1800)
 def test_a_set_whose_members_all_get_other_names_elects() -> None:
-    """Within 2 T of the moment from which on they can talk, by ``set_checks``."""
+    """``set_checks`` requires a master within 2 T of the moment at which the members can communicate."""
     no_promise_is_broken(rounds(4, 1_000), "--replicated", "--faults", "renamed")
 
 

@@ -1,7 +1,8 @@
-"""Threads that fall asleep between two steps, for up to ten seconds, where the order of the steps is the argument.
+"""Threads that are suspended between two steps, for up to ten seconds, where safety depends on the order of the steps.
 
-A process that is stopped at random is seldom stopped just there. So the steps are named here, and each sleeps now and
-then before or after it: the look, the link that is a fence, the reading, the header, the removal of files.
+A process that is stopped at random is seldom stopped at such a point. So the steps are named here, and a thread is
+suspended before or after them at intervals: the fence check, the link that is a fence, the reading, the header, the
+removal of files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The volume that lies: what it remembers, what it loses, and how it differs from a disk of one's own."""
+"""The simulated volume: what it caches, what it loses, and how it differs from a local disk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Site:
         ]
 
     def on(self, number: int, story: Callable[[SimulatedDisk], Any]) -> Any:
-        """Have it told on that host, now; what it returns."""
+        """Run it on that host, now. Return its result."""
         answers: list[Any] = []
         self.processes[number].thread(lambda: answers.append(story(self.disks[number])), "story").start()
         self.world.run(self.world.now + 1.0)

@@ -1,4 +1,4 @@
-"""Several stores against a model of one: each queue sees all operations in the order in which they were handed over."""
+"""Several stores against a model of one: each queue sees all operations in the order in which they were submitted."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Driver:
         for page, expected in self.expected:
             assert [paged.message.message_id for paged in page.messages] == expected
         known = set(self.known)
-        for operation in told:  # what a Page holds was told before it: else it would be there twice
+        for operation in told:  # the messages of a Page were reported before it, otherwise they would be there twice
             if isinstance(operation, Page):
                 assert {paged.message.message_id for paged in operation.messages} <= known
             parts = operation.operations if isinstance(operation, Atomic) else (operation,)

@@ -1,8 +1,8 @@
 """Random walks over a port of a running broker: python -m tests.support.fuzz.walks PORT SEED SECONDS SETTINGS
 
 A separate program, so that the walks use no CPU time of the well-behaved client (``tests.support.fuzz.ports``). Each of
-``WALKERS`` threads makes one connection after the other. A conversation sends what its protocol allows (mostly it is an
-actor of ``valid_frames`` or ``valid_packets``); its socket damages, cuts, repeats and swaps some of the bytes. The
+``WALKERS`` threads makes one connection after the other. A conversation sends valid data of its protocol (mostly it is
+an actor of ``valid_frames`` or ``valid_packets``); its socket damages, cuts, repeats and swaps some of the bytes. The
 walks do not check the broker: after an unexpected answer a conversation ends, and the next one begins.
 
 SETTINGS is JSON: the ports by name, ``user`` and ``password`` of a user with few rights, and for a set ``token`` and
@@ -173,7 +173,7 @@ class Target:
         return (None, None) if chance < 0.1 else (self.user, self.password)
 
 
-# ---- conversations: each starts, and returns its next step
+# ---- conversations: each function starts one, and returns the function for its next step
 
 
 class NoBooks(books.Books):
@@ -353,7 +353,7 @@ def replication(target: Target, dice: random.Random, rough: Rough) -> Step:
 
 
 def _pass_over(peer: Rough, seconds: float = 0.0) -> bytes:
-    """Discard what is there or comes within ``seconds``; return its end."""
+    """Discard the data that arrives within ``seconds``. Return the last bytes of it."""
     heard = b""
     while select.select([peer], [], [], seconds)[0]:
         if not (data := peer.recv(1 << 16)):

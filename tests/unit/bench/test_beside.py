@@ -22,7 +22,7 @@ CASES_IN_CI = 4
 @pytest.mark.timeout(300)
 def test_each_case_has_its_latencies(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DRAINED_MESSAGES", 2_000)
-    monkeypatch.setattr(server, "CATCH_UP_SECONDS_MAX", 120.0)  # so that what is wrong is told
+    monkeypatch.setattr(server, "CATCH_UP_SECONDS_MAX", 120.0)  # so that an error is reported
     monkeypatch.setattr(
         module,
         "CASES",

@@ -1,4 +1,4 @@
-"""What the comparison of CPU makes of its runs."""
+"""Evaluation of the runs of the comparison of CPU."""
 
 from __future__ import annotations
 

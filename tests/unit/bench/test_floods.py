@@ -1,4 +1,4 @@
-"""The bytes of floods are what they are taken for: the broker's own parsers read them, or name a limit."""
+"""The bytes of floods are valid: the broker's parsers read them, or report a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instructions of a message: what is counted, and what is beyond the budget."""
+"""Instructions of a message: how they are counted, and how an excess over the budget is detected."""
 
 from __future__ import annotations
 

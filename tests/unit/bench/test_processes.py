@@ -1,4 +1,4 @@
-"""What a process and its children cost, from /proc."""
+"""Resource use of a process and its children, from /proc."""
 
 import os
 import subprocess

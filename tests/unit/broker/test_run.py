@@ -84,7 +84,7 @@ SPECIAL = {*_LIBRARIES, *(f"tandemmq.{each}" for each in _OURS)}
 
 
 def test_a_selector_is_compiled_beside_the_loop_until_the_parsers_are_made() -> None:
-    """In a process of its own: here others have compiled some."""
+    """In a separate process, because other tests have compiled some here."""
     done = subprocess.run([sys.executable, "-c", _POSTPONED], timeout=60, check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["False", "False", "True", "0"]
 

@@ -16,7 +16,7 @@ HERE = Moment(2_000_000_000, 5_000.0, "here")
 
 
 class Host:
-    """A machine with clocks of its own; ``steps`` are changes of its wall clock, in seconds."""
+    """A machine with separate clocks; ``steps`` are changes of its wall clock, in seconds."""
 
     def __init__(self, boot_id: str = "here", boot_offset: float = 0.0, wall_offset: float = 0.0) -> None:
         self.boot_id = boot_id

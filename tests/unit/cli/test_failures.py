@@ -204,7 +204,7 @@ def test_json_as_the_argument_of_a_command_is_no_option(capsys: pytest.CaptureFi
 # ---- as processes
 
 
-#: Output is kept until it is written, as it is where nobody set this.
+#: Output is buffered until it is written, like the default.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 
@@ -254,7 +254,7 @@ def test_head_ends_a_command_quietly() -> None:
 
 
 def test_control_c_is_1_and_one_line(tmp_path: Path) -> None:
-    """While it waits for the other host."""
+    """The signal comes while the command waits for the other host."""
     with subprocess.Popen(
         [*COMMAND, "doctor", "storage", str(tmp_path), "--listen", f"127.0.0.1:{free_port()}"],
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""`tandemmq config from-xml`: where it reads and writes, and how it ends."""
+"""`tandemmq config from-xml`: its input, output and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands about who is master, and the pages that they ask, against admin servers that listen."""
+"""The commands about mastership, and the pages that they request, with real admin servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tandemmq store ...`` as an operator types it: over real directories, with clean words when something is wrong."""
+"""``tandemmq store ...`` on real directories, and its errors."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def test_bars_are_drawn_on_a_terminal_only(directory: str, command: str, doing: 
 
 
 class _terminal:
-    """A terminal of its own for stderr, and what was shown there."""
+    """A separate terminal for stderr, and its content."""
 
     def __enter__(self) -> tuple[bytearray, int]:
         self._master, self._slave = pty.openpty()
@@ -317,7 +317,7 @@ class _terminal:
         os.close(self._master)
 
 
-# ---- what is wrong is said
+# ---- errors are reported
 
 
 @pytest.mark.parametrize("command", ["why", "inspect", "compact", "rebuild-index", "check"])

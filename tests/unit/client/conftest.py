@@ -1,4 +1,4 @@
-"""Brokers for the client to meet: real ones, in processes of their own."""
+"""Real brokers in separate processes, for tests of the client."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`tandemmq send` and `tandemmq receive` as a person types them."""
+"""`tandemmq send` and `tandemmq receive`, as a user types them."""
 
 import json
 import os

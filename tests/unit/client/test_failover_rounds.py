@@ -1,6 +1,6 @@
 """Rounds of kill -9 and of handovers under load: nothing lost, nothing stored twice, the order kept.
 
-Seeds are printed. TANDEMMQ_PROVE says how many rounds a run makes, TANDEMMQ_SEED which.
+The test prints its seed. TANDEMMQ_PROVE sets the number of rounds, TANDEMMQ_SEED the seed.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ async def produce(url: str, name: str, books: Books, stop: asyncio.Event, pause_
 
 
 async def produce_in_transactions(url: str, name: str, books: Books, stop: asyncio.Event) -> None:
-    """A few messages at a time, all or none."""
+    """Send a few messages in each transaction: all of them take effect, or none."""
     async with Client(url) as client:
         number = 0
         while not stop.is_set():
@@ -183,7 +183,7 @@ async def prove(pair: Pair, count: int, seed: int) -> None:
         group.create_task(consume(pair.url, books, lambda: all(task.done() for task in producers)))
         await many_rounds(pair, count, chance)
         stop.set()
-    # An acknowledgement without a confirmation may have been done: such a message may have gone for good.
+    # An acknowledgement without a confirmation may have taken effect: such a message may be removed.
     books.settled += sorted(books.doubtful - set(books.settled))
     print(f"{len(books.confirmed)} confirmed, {len(books.doubtful)} acknowledgements in doubt")
     assert books.problems() == []

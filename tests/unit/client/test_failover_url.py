@@ -115,7 +115,7 @@ def test_defaults_are_activemqs() -> None:
     )  # fmt: skip
 
 
-# What FailoverTransport can be told by a URL (its setters), and what else people write into one.
+# Options of FailoverTransport in a URL (its setters), and further options that users write into one.
 ACTIVEMQ_OPTIONS = (
     "initialReconnectDelay", "maxReconnectDelay", "reconnectDelay", "reconnectDelayExponent", "backOffMultiplier",
     "useExponentialBackOff", "maxReconnectAttempts", "startupMaxReconnectAttempts", "timeout", "randomize", "backup",

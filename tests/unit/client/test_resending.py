@@ -319,7 +319,7 @@ async def test_a_commit_that_is_given_up_is_undone_at_the_broker() -> None:
 
     async def script(peer: Peer) -> None:
         await peer.welcome()
-        await peer.expect("BEGIN", "SEND", "ABORT")  # the SEND was not answered, so no COMMIT was said
+        await peer.expect("BEGIN", "SEND", "ABORT")  # the SEND was not answered, so no COMMIT was sent
         aborted.set()
         peer.write((await peer.expect("DISCONNECT")).receipt)
 

@@ -1,4 +1,4 @@
-"""The client against a broker that says what the test tells it: pieces, garbage, errors, silence."""
+"""The client with a scripted broker: pieces of frames, invalid bytes, errors, silence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings files, and ActiveMQ's own classes to ask."""
+"""Settings files, and queries of ActiveMQ's classes."""
 
 from __future__ import annotations
 

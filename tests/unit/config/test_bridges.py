@@ -1,4 +1,4 @@
-"""[[bridges]]: what they may say, and what is refused."""
+"""[[bridges]]: valid settings, and refused settings."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_check_names_all_that_stops_run_and_run_the_same(tmp_path: Path) -> None
         demand(load(file, {}))
     others = {
         line for line in checked.stderr[7:].splitlines() if "is not a directory" in line
-    }  # told when those are right
+    }  # reported when those are correct
     assert (checked.exit_code, others | set(str(refused.value).splitlines())) == (
         2,
         set(checked.stderr[7:].splitlines()),

@@ -1,4 +1,4 @@
-"""[[destinations]]: each attribute of ActiveMQ's policyEntry is a setting that holds, or is refused with the reason."""
+"""[[destinations]]: each attribute of policyEntry is a setting that takes effect, or is refused with the reason."""
 
 from __future__ import annotations
 

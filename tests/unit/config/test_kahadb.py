@@ -1,4 +1,4 @@
-"""ActiveMQ's settings of a store: each is taken and does what it says, or is refused with the reason."""
+"""ActiveMQ's settings of a store: each is accepted and takes effect, or is refused with the reason."""
 
 from __future__ import annotations
 

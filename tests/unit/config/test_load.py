@@ -1,4 +1,4 @@
-"""Settings: where they come from, which wins, and what is said of wrong ones."""
+"""Settings: their sources, the precedence of the sources, and the errors for wrong settings."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def test_openwire_has_an_option_of_its_own(file: Callable[[str], str]) -> None:
 
 def test_mqtt_and_websocket_are_asked_for(file: Callable[[str], str]) -> None:
     assert [each.scheme for each in load(None, {}).connectors] == ["stomp", "openwire"]
-    asked = load(None, {}, flags=Flags(mqtt="h:1", ws="h:2"))
-    assert [f"{each.scheme}://{each.address}" for each in asked.connectors[2:]] == ["mqtt://h:1", "ws://h:2"]
+    settings = load(None, {}, flags=Flags(mqtt="h:1", ws="h:2"))
+    assert [f"{each.scheme}://{each.address}" for each in settings.connectors[2:]] == ["mqtt://h:1", "ws://h:2"]
     path = file("[[connectors]]\nuri = 'mqtt+nio://h:1'\n[[connectors]]\nuri = 'wss://h:2'")
     left = load(path, {}, flags=Flags(mqtt="off", ws="off"))
     assert [each.scheme for each in left.connectors] == ["wss"]
@@ -266,7 +266,7 @@ def test_the_example_is_right_and_says_the_defaults() -> None:
     for section in ("broker", "store", "locker"):
         assert lines[section] == defaults[section]
     written = tomllib.loads(path.read_text())
-    assert set(written) == set(Settings.model_fields) - {"replication", "bridges"}  # those have examples of their own
+    assert set(written) == set(Settings.model_fields) - {"replication", "bridges"}  # these have separate examples
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.name)

@@ -1,4 +1,4 @@
-"""The table [locker]: each kind is told what it reads, and nothing else can be set."""
+"""The table [locker]: each kind of lock gets the options that it reads, and no other option can be set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table [replication]: what it says, what it refuses, and what does not go together with it."""
+"""The table [replication]: its settings, invalid values, and settings that cannot be combined with it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def replication(*overrides: str) -> ReplicationSettings:
     return table
 
 
-# ---- whether there is a set
+# ---- settings with and without a set
 
 
 def test_without_the_table_there_is_no_set() -> None:
@@ -189,7 +189,7 @@ def test_a_secret_is_said_or_in_a_file(key: str) -> None:
     assert "hush" not in str(refused.value)
 
 
-# ---- what does not go together
+# ---- settings that cannot be combined
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Disks that remember, and helpers that every test of the index uses."""
+"""Disks that record, and helpers for all tests of the index."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The index as its owner sees it."""
+"""Methods of the index."""
 
 # proves: free-list-before-root, index, replaced-pages-wait, root-sync
 
@@ -202,7 +202,7 @@ def test_an_open_index_cannot_be_opened_again(opened):
 # proves: locked-directory-has-its-name, opened-files-are-the-locked-ones
 @pytest.mark.parametrize("file", ["index.lock", "db.data", "db.free"])
 def test_a_directory_that_was_replaced_is_not_opened(directory, tools, file):
-    """Another process renamed it, and a third one made it anew and has it open: two would write the same pages."""
+    """Another process renamed the index, and a third one made a new one and has it open: both would write to it."""
     others = []
 
     class Replaced(type(tools.plain)):
@@ -215,7 +215,7 @@ def test_a_directory_that_was_replaced_is_not_opened(directory, tools, file):
 
     Index.open(directory, tools.plain).close()
     disk = Replaced()
-    with pytest.raises(IndexInUse, match="replaced"):  # whoever renames or removes a directory takes the lock only
+    with pytest.raises(IndexInUse, match="replaced"):  # a rename or removal of a directory takes only the lock
         lock_directory(disk, directory) if file == "index.lock" else Index.open(directory, disk)
     others[0].close()
 

@@ -1,4 +1,4 @@
-"""A journal directory, and disks that note, fail or do half of what they are asked."""
+"""A journal directory, and disks that record calls, fail, or do only a part of a call."""
 
 from __future__ import annotations
 

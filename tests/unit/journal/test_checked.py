@@ -83,7 +83,7 @@ def test_a_read_returns_the_written_bytes_or_raises(files: JournalFiles, has_end
 
 
 def is_far(written: Written, record: tuple[int, int, bytes], spoilt: list[int], batches: set[int]) -> bool:
-    """Neither its batch nor a block of it was changed."""
+    """Return whether neither the batch of the record nor a block of the record was changed."""
     at = record[0] & 0xFFFFFFFF
     first, last = at // checked.BLOCK_BYTES, (at + record[1]) // checked.BLOCK_BYTES
     batch = max(start for start in written.starts if start <= at)

@@ -1,4 +1,4 @@
-"""``JournalWriter.commit`` and ``serve`` beside the calls whose place they take."""
+"""``JournalWriter.commit`` and ``serve``, compared with the calls that they replace."""
 
 # proves: native-checksum-counts-places, native-failed-fence-check-is-no-answer, native-failed-sync-is-seen
 # proves: native-own-file-is-no-link, native-own-file-is-regular, native-step-in-its-own-file
@@ -168,7 +168,7 @@ def asks_for_no_name_of_its_own(writer: JournalWriter) -> None:
     "fails", [writes_nowhere, syncs_nothing, asks_for_no_name, is_a_link, is_a_fifo, is_a_directory]
 )
 def test_each_failure_is_the_same_and_final(tmp_path: Path, fails: Callable[[JournalWriter | Path], None]) -> None:
-    """Of a call of the disk, or because what has the file's name is no file."""
+    """A call of the disk fails, or the name of the file belongs to no regular file."""
     said = set()
     for number, commit in enumerate((*WAYS, call_by_call)):
         directory = tmp_path / f"journal {number}"

@@ -34,7 +34,7 @@ LONG = 30.0
 
 
 class Serving:
-    """A writer that serves in a thread of its own."""
+    """A writer that serves on a separate thread."""
 
     def __init__(self, directory: Path) -> None:
         files = JournalFiles(str(directory))
@@ -49,7 +49,7 @@ class Serving:
         return self._pool.submit(self.writer.serve, self.queue, bytes_max, batches_max, seconds)
 
     def reserve(self, *payloads: bytes) -> int:
-        """Once the other thread serves."""
+        """Reserve a place as soon as the other thread serves."""
         deadline = time.monotonic() + LONG
         while not (at := self.queue.reserve(payloads)):
             assert time.monotonic() < deadline

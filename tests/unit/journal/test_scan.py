@@ -28,7 +28,7 @@ from tests.support.journal.in_memory import MemorySource, batch_of, scan_bytes
 
 
 def raw_batch(body: bytes, checksum: int | None = None, length: int | None = None) -> bytes:
-    """A batch around any bytes, right or wrong."""
+    """Return a batch with ``body``, which may be invalid."""
     return (
         bytes.fromhex("0000001c02")
         + b"WRITE BATCH"
@@ -49,7 +49,7 @@ ONE, TWO, THREE = batch_of(b"first"), batch_of(b"second", b"and more"), batch_of
 FILE = ONE + TWO + THREE
 
 
-# --- what ActiveMQ wrote -------------------------------------------------------------------------------------------
+# --- files of ActiveMQ ----------------------------------------------------------------------------------------------
 
 # Records made with ActiveMQ's own classes (reference: KahaDB 7.3): headers, then payloads
 ACTIVEMQ_RECORDS = [
@@ -130,7 +130,7 @@ def test_a_file_torn_at_any_length_keeps_every_whole_batch(padding: bytes) -> No
         found = list(scan)
         whole = max(i for i, end in enumerate(ends) if end <= length)
         if padding and not any(content[length : ends[min(whole + 1, 3)]]):
-            continue  # the zeros stand for the very bytes that were cut
+            continue  # the bytes that were cut are zeros, like the padding
         assert len(found) == whole, length
         assert scan.ending.offset == ends[whole]
         left = content[ends[whole] : length]
@@ -222,7 +222,7 @@ def test_a_flipped_bit_is_never_served(position: int, bit: int) -> None:
         hit = 0 if position < len(ONE) else 1 if position < len(ONE + TWO) else 2
         assert found == whole[:hit] + whole[hit + 1 :]
         bounds = [0, len(ONE), len(ONE + TWO)]
-        expected = [(bounds[hit], bounds[hit + 1])] if hit < 2 else []  # the last one may as well be torn
+        expected = [(bounds[hit], bounds[hit + 1])] if hit < 2 else []  # in the last batch: a torn tail
         assert [(each.start, each.stop) for each in reported] == expected
         assert scan.ending.is_torn == (hit == 2)
 
@@ -280,7 +280,7 @@ def test_a_live_file_ends_for_now_where_it_is_not_whole() -> None:
 
 def test_a_batch_met_half_written_is_read_again_before_it_is_called_corrupt() -> None:
     class Racing(MemorySource):
-        """The first read met the writer within the second batch."""
+        """The first read takes place while the second batch is being written."""
 
         reads = 0
 

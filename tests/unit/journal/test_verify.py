@@ -111,7 +111,7 @@ def write_sparse(path: Path, pieces: list[tuple[int, bytes]], size: int) -> None
 
 
 def outcome(directory: Path, end: int | None, is_live: bool) -> object:
-    """All that a reader learns of db-1.log."""
+    """Return all results of a reader of db-1.log."""
     damage: list[JournalCorrupt] = []
     found = scan(JournalFiles(str(directory)), 1, 0, end, is_live=is_live, on_corrupt=damage.append)
     batches = [(batch.offset, batch.end, batch.checksum, list(batch.records)) for batch in found]
@@ -121,7 +121,7 @@ def outcome(directory: Path, end: int | None, is_live: bool) -> object:
 
 
 def test_the_system_makes_holes_here(tmp_path: Path) -> None:
-    """Without them the tests below say little."""
+    """Without holes, the tests below prove little."""
     write_sparse(tmp_path / "db-1.log", [(0, batch_of(b"one"))], 64 * 1024 * 1024)
     assert (tmp_path / "db-1.log").stat().st_blocks * 512 < 1024 * 1024
 

@@ -391,7 +391,7 @@ def test_a_file_put_in_the_place_of_ours_deposes(new_writer: NewWriter, files: J
 def test_a_file_put_in_the_place_of_the_one_just_made_deposes(
     new_writer: NewWriter, files: JournalFiles, watched_disk: Any
 ) -> None:
-    """Between the link and the opening: nothing is written into it."""
+    """The file is replaced between the link and the open. The writer writes nothing into it."""
 
     class Replacing(watched_disk):  # type: ignore[misc]
         def open(self, path: str, flags: int, *mode: int) -> int:

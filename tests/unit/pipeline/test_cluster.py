@@ -1,4 +1,4 @@
-"""In a cluster: executors of their own, which have this package from a zip alone, and jobs by ``spark-submit``."""
+"""Jobs in a cluster: separate executors, which get this package only from a zip, and jobs by ``spark-submit``."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def pyarrow_rows(directory: Path) -> list[dict[str, Any]]:
 
 def spark_submit(scratch: Path, archive: Path, *arguments: str) -> str:
     """Run it with the zip in a cluster of this machine; returns what was printed."""
-    # A home of its own: executors of a local cluster leave their logs in it.
+    # A separate home, because executors of a local cluster leave their logs in it.
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None

@@ -77,7 +77,7 @@ def test_a_lake_stays_as_it_was_laid_out(tmp_path: Path, other: Layout) -> None:
 
 
 def test_wherever_a_process_ends_the_file_is_in_the_lake_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each rename and each sync is the last thing that a process does, in turn; then another one adds the same."""
+    """For each rename and each sync, a process ends at this call. Then another one adds the same file."""
 
     class Ended(BaseException):
         pass

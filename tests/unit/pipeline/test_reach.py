@@ -1,4 +1,4 @@
-"""Extent of a read of a store that a broker writes meanwhile."""
+"""Extent of a read of a store while a broker writes it."""
 
 from __future__ import annotations
 

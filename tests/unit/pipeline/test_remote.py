@@ -1,4 +1,4 @@
-"""Journals in an object store, which speaks S3 on the loopback: read there as they are read here."""
+"""Journals in an object store with S3 on the loopback: a read has the same result as a read of local files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ START_SECONDS_MAX = 60.0
 def settings(
     tmp_path_factory: pytest.TempPathFactory, require_service: Callable[..., None]
 ) -> Iterator[dict[str, str]]:
-    """A server with an empty bucket; what Hadoop is told to reach it."""
+    """A server with an empty bucket; returns the settings with which Hadoop reaches it."""
     for name in ("moto", "flask_cors", "pyarrow"):
         require_service(importlib.util.find_spec(name), f"{name} is not installed")
     port = free_port()

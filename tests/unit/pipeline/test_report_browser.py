@@ -1,4 +1,4 @@
-"""The pages of jobs as a person opens them: in a real browser, wide, narrow and printed."""
+"""The pages of jobs in a real browser: wide, narrow and printed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MADE = datetime(2026, 11, 3, 9, 8, 7, tzinfo=UTC)
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
 WIDE, NARROW, PAPER = 1280, 400, 720
 ONE_PIXEL = 1.0
-# Of text that can be read.
+# Minimum height of readable text, in pixels.
 TEXT_HEIGHT_MIN = 10
 
 # What is drawn, as the browser has laid it out: for each drawing its own box and those of its texts, bars and lines.

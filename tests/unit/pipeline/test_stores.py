@@ -78,7 +78,7 @@ def test_a_file_that_moves_while_it_is_planned_is_not_left_out(store: Path, monk
     assert list(walk(after[0]))
 
 
-# ---- Reads are planned from manifests; one that does not fit its file is not believed, and that is said
+# ---- Reads are planned from manifests; a manifest that does not fit its file is not trusted, and is reported
 
 
 _opened: list[str] | None = None
@@ -89,7 +89,7 @@ def _note(event: str, arguments: tuple[object, ...]) -> None:
         _opened.append(str(arguments[0]))
 
 
-sys.addaudithook(_note)  # for the rest of the process: nobody can take one away
+sys.addaudithook(_note)  # for the rest of the process: a hook cannot be removed
 
 
 @pytest.fixture

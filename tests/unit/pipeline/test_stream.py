@@ -55,7 +55,7 @@ class Lake:
         return writer.trigger(**trigger).start(self.out)
 
     def fill(self, **options: str) -> StreamingQuery:
-        """All that is there now."""
+        """Read all present messages in one query."""
         query = self.start({"availableNow": True}, **options)
         query.awaitTermination()
         return query

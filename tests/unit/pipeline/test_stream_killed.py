@@ -1,4 +1,4 @@
-"""A driver of Spark dies again and again while a broker writes under load: each message is in Parquet once."""
+"""A driver of Spark is killed repeatedly while a broker writes under load: each message is in Parquet once."""
 
 from __future__ import annotations
 

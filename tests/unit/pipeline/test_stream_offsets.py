@@ -1,4 +1,4 @@
-"""Offsets of a stream: what a checkpoint holds, and what it means."""
+"""Offsets of a stream: content and meaning of a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream of journals, driven as Spark drives it: what changes below it, and what it makes of that."""
+"""A stream of journals, called as Spark calls it, while its files change."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def store(tmp_path: Path) -> Iterator[GrowingStore]:
 
 
 def filled(store: GrowingStore, files: int) -> None:
-    """Write so many closed files of five messages, and one that is being written."""
+    """Write ``files`` closed files of five messages, and begin another file."""
     for _ in range(files):
         store.add(5)
         store.rotate()
@@ -88,7 +88,7 @@ def test_a_stream_of_closed_files_has_the_rows_of_a_read(store: GrowingStore, ta
     stream = Driven(path=str(store.directory), table=table, maxFilesPerTrigger="1")
     got = [tuple(row[name] for name in ("store", "file")) for row in stream.read()]
     expected = [(file.end, row) for file in journal_files([str(store.directory)]) for row in rows(file, table)]
-    if table == "records":  # behind an end it may come later that the file ends there
+    if table == "records":  # without records behind an end: a later header states the end
         expected = [(end, row) for end, row in expected if end is None or row[2] < end]
     assert got == [row[:2] for _, row in expected]
     assert len(stream.offsets) == 4
@@ -141,7 +141,7 @@ def test_damage_in_a_closed_file_is_told_as_in_a_read(store: GrowingStore) -> No
         Driven(path=str(store.directory), mode="failfast").read()
 
 
-# ---- where it begins
+# ---- start of a stream
 
 
 def test_latest_begins_with_what_is_written_from_now_on(store: GrowingStore) -> None:
@@ -260,7 +260,7 @@ def test_a_file_moved_into_the_archive_is_read_there(store: GrowingStore) -> Non
 
 
 class Races:
-    """Looks at the stores that come at a bad moment."""
+    """Listings of the stores at a bad moment."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.looks = 0
@@ -270,11 +270,11 @@ class Races:
         monkeypatch.setattr(listing, "journal_files", self._look)
 
     def miss(self, look: int, file: int) -> None:
-        """A file moves to the archive during the look of that number, which finds it in neither place."""
+        """Let the listing number ``look`` miss a file, which moves to the archive during this listing."""
         self._missed[look] = file
 
     def behind(self, look: int, act: Callable[[], None]) -> None:
-        """Something happens when that look is over."""
+        """Call ``act`` after the listing number ``look``."""
         self._acts[look] = act
 
     def _look(self, *arguments: Any, **named: Any) -> list[JournalFile]:
@@ -288,14 +288,14 @@ def test_a_file_that_moves_during_a_look_is_not_lost(store: GrowingStore, monkey
     filled(store, 2)
     first = Driven(path=str(store.directory))
     races = Races(monkeypatch)
-    races.miss(1, 1)  # before it goes on
+    races.miss(1, 1)  # before the stream continues
     assert first.ids() == store.ids
     again = Driven(first.offsets, path=str(store.directory))
     races.miss(races.looks + 1, 2)  # before a batch is read again
     assert ids_of(again.batch()) == store.ids
     now = Driven([first.offsets[0]], path=str(store.directory))
     for look in (1, 2):
-        races.miss(races.looks + look, look)  # before it says what is there now
+        races.miss(races.looks + look, look)  # before the latest offset is determined
     now.reader.prepareForTriggerAvailableNow()
     assert now.ids() == store.ids
 
@@ -405,7 +405,7 @@ def test_the_file_before_one_that_is_still_empty_is_not_closed(store: GrowingSto
     assert closed.ids() == store.ids[:-2]
     assert tail.ids() == store.ids
     store.fence()
-    store.add(1)  # by a master that has not looked yet
+    store.add(1)  # by a master that has not checked its fence yet
     assert closed.ids() == []
     store.take_over()
     assert closed.ids() == store.ids[-3:]
@@ -480,7 +480,7 @@ def test_tail_records_overwritten_by_activemq_are_reported(tmp_path: Path) -> No
     assert going_on.ids() == ["ID:tests-1:1:1:4", "ID:tests-1:1:1:5"]
 
 
-# ---- several stores, and how much at once
+# ---- several stores, and limits of a batch
 
 
 def test_a_store_that_appears_later_joins_at_its_beginning(tmp_path: Path) -> None:
@@ -576,9 +576,9 @@ def test_the_latest_offset_is_told_ahead_of_what_was_read(store: GrowingStore) -
     stream = Driven(path=str(store.directory), maxFilesPerTrigger="1")
     assert stream.reader.reportLatestOffset() is None
     assert stream.plan()
-    told = stream.reader.reportLatestOffset()
-    assert told is not None
-    assert [offsets["stores"][str(store.directory)]["file"] for offsets in (stream.offsets[-1], told)] == [2, 4]
+    latest = stream.reader.reportLatestOffset()
+    assert latest is not None
+    assert [offsets["stores"][str(store.directory)]["file"] for offsets in (stream.offsets[-1], latest)] == [2, 4]
     assert stream.reader.latestOffset(stream.offsets[0], stream.reader.getDefaultReadLimit()) == stream.offsets[1]
 
 
@@ -616,7 +616,7 @@ def test_a_reader_holds_no_file(store: GrowingStore) -> None:
     assert opened() <= before
 
 
-# ---- all of it
+# ---- random histories
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -1,4 +1,4 @@
-"""``tandemmq pipeline`` with a Java of its own, as in a terminal and as in a pipe."""
+"""``tandemmq pipeline`` with a separate Java, in a terminal and in a pipe."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _take_terminal() -> None:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
-    except OSError:  # nobody has the other side open any more
+    except OSError:  # no process has the other side open any more
         return b""
 
 

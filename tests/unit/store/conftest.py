@@ -10,7 +10,7 @@ from tandemmq.store.tools.check import check
 
 @pytest.fixture
 def unchecked(tmp_path: Path) -> str:
-    """For a test that damages its store."""
+    """A directory for a test that damages its store; it is not checked at the end."""
     path = tmp_path / "data"
     path.mkdir()
     return str(path)

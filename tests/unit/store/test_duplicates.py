@@ -1,4 +1,4 @@
-"""Messages that a client sends again, in a real store: over crashes, lost indexes, reclaimed files; and the price."""
+"""Messages that a client sends again, in a real store: over crashes, lost indexes, reclaimed files; and the cost."""
 
 # proves: a-new-index-has-new-ids, id-of-a-part-is-known, nothing-beyond-the-index, number-again-is-looked-up
 # proves: outcome-before-what-asks, rolled-back-may-come-again, taken-plainly-is-asked
@@ -281,7 +281,7 @@ def test_many_lives_against_a_set(directory: str) -> None:
 
 
 class TestTheRecord:
-    """KahaProducerAuditCommand: what a replay cannot learn from the messages, because they are gone."""
+    """KahaProducerAuditCommand: ids that a replay cannot learn from the messages, because these are removed."""
 
     @pytest.mark.parametrize("is_index_lost", [False, True])
     def test_the_audit_outlives_the_messages_that_it_came_from(self, directory: str, is_index_lost: bool) -> None:

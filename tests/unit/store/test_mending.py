@@ -1,4 +1,4 @@
-"""Damage that is met during a read is repaired from another copy, if there is one, before any message is delivered."""
+"""Damage that is found during a read is repaired from another copy, if there is one, before any delivery."""
 
 # proves: file-is-mended-once, mended-file-is-read-anew, promotion-mends-a-file-once
 

@@ -89,7 +89,7 @@ def subscribing(term: Term, name: str) -> int:
 
 
 def held_after_a_replay(term: Term, directory: str, *destinations: Destination) -> list[list[bytes]]:
-    """By the journal alone."""
+    """Return the messages that a replay of the journal alone restores."""
     term.crash()
     shutil.rmtree(f"{directory}/index")
     with Term(directory, settings=SETTINGS) as again:
@@ -107,7 +107,7 @@ def test_a_message_moved_to_a_queue_with_its_id_gets_its_own_id(term: Term, dire
 
 
 def test_a_moved_message_is_known_by_its_id(term: Term, directory: str) -> None:
-    """Before a checkpoint has it."""
+    """The id is known before a checkpoint."""
     from_b = term.do(adding(term, B, "moved"))
     moved = adding(term, A, "moved", is_audited=False)
     term.do(Atomic([moved, removing(from_b)]))

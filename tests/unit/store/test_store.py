@@ -1,4 +1,4 @@
-"""The store over a real directory: durable operations are there again, in order, after any end."""
+"""The store over a real directory: durable operations are restored in order, after any end of the process."""
 
 # proves: journal-end, live-files, pins, upkeep
 # proves: id-of-a-part-is-known, page-with-more-behind, place-counts-every-record, prepare-is-synced
@@ -86,7 +86,7 @@ def test_other_sync_strategies_report_before_the_sync_and_survive_a_kill(directo
 
 
 def test_a_message_has_the_place_that_a_replay_gives_it(directory: str) -> None:
-    """Behind one that a durable subscription does not want: a copy of it is found by its place."""
+    """A message before it is not wanted by a durable subscription. A copy of the message is found by its place."""
     term = Term(directory)
     owners = [term.store.subscription("c", name, T) for name in ("wants", "passes")]
     for owner, name in zip(owners, ("wants", "passes"), strict=True):
@@ -186,7 +186,7 @@ def test_a_page_of_keys_has_those_that_are_still_there(directory: str) -> None:
     term.close()
 
 
-# ---- An acknowledgement that nobody waits for goes with what is to be synced anyhow
+# ---- An acknowledgement for which no client waits is written with the next sync
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def removal(term: Term, added: AddMessage, context: object | None = None) -> Rem
 
 
 def end_this_turn(term: Term) -> None:
-    """Without any time after it."""
+    """End the turn of the loop, without a wait after it."""
     turn, term.turn[:] = list(term.turn), []
     for function in turn:
         function()

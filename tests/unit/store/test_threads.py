@@ -1,4 +1,4 @@
-"""The operating system's threads, as the store is given them."""
+"""Threads and inboxes of the operating system, as the store uses them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tandemmq.store.threads import OS_THREADS
 from tests.support.tree import ROOT
 
-# In a process of its own: what goes wrong here is not an exception.
+# In a separate process, because a failure here is not an exception.
 PROGRAM = """
 import os, threading, time
 from tandemmq.store.threads import OS_THREADS
@@ -31,7 +31,7 @@ def test_the_cpu_time_of_an_ended_thread_can_be_read() -> None:
 
 
 def test_a_short_wait_for_an_inbox_ends() -> None:
-    """That wait of ``SimpleQueue`` hangs after some thousand rounds: its time is over before it checks again."""
+    """Such a wait of ``SimpleQueue`` hangs after some thousand rounds, because its time ends before it checks again."""
     inbox = OS_THREADS.inbox()
     for number in range(20_000):
         inbox.put(number)

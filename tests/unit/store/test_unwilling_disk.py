@@ -1,4 +1,4 @@
-"""A disk that takes writes in part, or not at all: what the store writes beside the journal is whole, or not there."""
+"""A disk that writes only a part, or nothing: files of the store beside the journal are complete, or do not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of known-bad mounts: what is refused at start, what is only said, and what an override changes."""
+"""The table of unsafe mounts: refused mounts, mounts with a warning, and the effect of an override."""
 
 from __future__ import annotations
 

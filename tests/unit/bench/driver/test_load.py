@@ -1,4 +1,4 @@
-"""The driver against a real broker: what it counts is what went through, and its figures are those of the samples."""
+"""The driver with a real broker: its counts match the messages, and its figures match the samples."""
 
 import json
 import os
@@ -76,7 +76,7 @@ def test_every_message_is_sent_confirmed_and_received_once(
     assert (result.order.seen, result.order.skipped, result.order.late) == (601, 0, 0)
     assert result.receipt_p50_ms is not None
     assert result.server_peak_memory_bytes
-    # What was acknowledged is gone: a second reader finds nothing.
+    # Acknowledged messages are removed: a second reader finds nothing.
     assert run_load(replace(plan, producers=0, count=0, expected=1, stall_seconds=0.2)).received == 0
 
 
@@ -123,7 +123,7 @@ def test_at_a_rate_messages_are_sent_when_they_are_due_and_latencies_count_from_
 
 
 def test_who_stands_still_is_measured_with_all_that_was_due_meanwhile(broker: Server) -> None:
-    """As a client sees it that sends when it has something to send: coordinated omission is none."""
+    """A client that sends at fixed times sees these waits, too: there is no coordinated omission."""
     stopped = threading.Timer(0.2, lambda: os.kill(broker.pid, signal.SIGSTOP))
     goes_on = threading.Timer(0.5, lambda: os.kill(broker.pid, signal.SIGCONT))
     for timer in (stopped, goes_on):

@@ -1,4 +1,4 @@
-"""The frames of the load: what the driver writes, and what it understands of what comes back."""
+"""The frames of the load: the frames that the driver writes, and the answers that it reads."""
 
 import pytest
 

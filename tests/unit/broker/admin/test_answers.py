@@ -55,7 +55,7 @@ def test_a_step_makes_no_more_than_its_bytes_and_one_row(rows: list[dict[str, st
     made: list[int] = []
 
     class Counted(dict[str, str]):
-        """Is asked for its JSON by the encoder alone."""
+        """Row that counts its bytes when the encoder reads it."""
 
         def items(self) -> Any:
             made[-1] += sum(map(len, self.values()))

@@ -1,4 +1,4 @@
-"""The files of the console, over a real socket, and what may not stand in them."""
+"""The files of the console, over a real socket, and content that they must not have."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_console_loads_nothing_from_other_sites() -> None:
 
 
 def test_text_never_becomes_markup() -> None:
-    """The browser refuses it too (Trusted Types); here it is told which line."""
+    """The browser refuses it, too (Trusted Types); this test names the line."""
     ways = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\(|new Function|\.style\b|srcdoc"
     for name, text in TEXTS.items():
         if name.endswith(".js"):

@@ -1,4 +1,4 @@
-"""``GET /events``: what does not fit into one answer comes with the next."""
+"""``GET /events``: events that do not fit into one answer are in the next one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plain pages of health: what a prober restarts, where clients go, and who stands by."""
+"""The pages of health: the answers for each cause."""
 
 from __future__ import annotations
 

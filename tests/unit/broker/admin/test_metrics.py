@@ -95,7 +95,7 @@ def test_promtool_accepts_each_name(
         assert (found.returncode, found.stdout + found.stderr) == (0, "")
 
 
-# ---- who is master: phase, lock, proof, demotions
+# ---- mastership: phase, lock, proof, demotions
 
 
 BARE: dict[str, Any] = {"role": "standby", "epoch": 3, "name": "a", "store": "/data"}
@@ -226,7 +226,7 @@ def test_a_node_without_a_whole_journal_and_an_unreachable_directory_are_shown()
     assert "no server answered" in shown[1]
 
 
-# ---- which destinations have metrics of their own, and that their number is bounded
+# ---- destinations with separate metrics, and the limit of their number
 
 
 def queue(name: str, messages: int = 0) -> dict[str, Any]:
@@ -245,7 +245,7 @@ STATUS: dict[str, Any] = {
 
 
 def samples(status: dict[str, Any], *patterns: str, most: int = 10) -> dict[tuple[str, ...], float]:
-    """By name and labels."""
+    """Return the samples: (name, labels) -> value."""
     text = at_once(DestinationMetrics(patterns, most).text(status)).decode()
     families = list(text_string_to_metric_families(text))
     found = {(each.name, *each.labels.values()): each.value for family in families for each in family.samples}

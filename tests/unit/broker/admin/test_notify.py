@@ -1,4 +1,4 @@
-"""The word to systemd, read from a real datagram socket."""
+"""Notifications to systemd, read from a real datagram socket."""
 
 import asyncio
 import os

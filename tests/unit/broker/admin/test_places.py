@@ -27,7 +27,7 @@ SILENT = SILENT_SECONDS_MIN
 
 
 def full(count: int = 4, state: State = State.BODY, *, is_known: bool = False) -> tuple[Places, list[Place]]:
-    """All places taken by ATTACKER, one after the other, at the times 0, 1, ..."""
+    """Return places that ATTACKER has all taken, one after the other, at the times 0, 1, ..."""
     places = Places(count, 10.0, 20.0)
     taken = []
     for number in range(count):

@@ -20,7 +20,7 @@ from tandemmq.broker.admin.token import read_token
 
 
 class Broker:
-    """A broker with an admin port. ``may_make``: its server cannot be made before."""
+    """A broker with an admin port. ``may_make``: the server is not made before this event is set."""
 
     def __init__(self, directory: Path) -> None:
         self.token_file = str(directory / "index" / "a.admin-token")
@@ -65,11 +65,11 @@ async def test_the_first_client_waits_for_the_server(broker: Broker) -> None:
     broker.port.start()
     await asyncio.sleep(0)
     assert broker.makers == [], "no client has come"
-    asking = asyncio.create_task(broker.health())
-    await broker.has_begun.wait()  # the loop goes on meanwhile
-    assert not asking.done()
+    request = asyncio.create_task(broker.health())
+    await broker.has_begun.wait()  # the loop continues during the wait
+    assert not request.done()
     broker.may_make.set()
-    assert await asking == 200
+    assert await request == 200
     assert broker.makers != [threading.current_thread().name]
 
 
@@ -121,13 +121,13 @@ async def test_a_server_that_lacks_descriptors_or_memory_is_made_later(
 ) -> None:
     broker.error = OSError(number, os.strerror(number))
     broker.port.start()
-    asking = asyncio.create_task(broker.health())
+    request = asyncio.create_task(broker.health())
     for _ in range(3):
         await broker.has_begun.wait()
         broker.has_begun.clear()
-    assert not asking.done(), "the client waits"
+    assert not request.done(), "the client waits"
     broker.error = None
-    assert await asking == 200
+    assert await request == 200
     assert (
         f"the admin server could not be made, next attempt in 0.01 s: {OSError(number, os.strerror(number))}"
         in caplog.text

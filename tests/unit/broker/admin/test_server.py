@@ -1,4 +1,4 @@
-"""The admin server as a tool sees it: over a real socket."""
+"""The admin server over a real socket."""
 
 import asyncio
 import socket
@@ -178,7 +178,7 @@ async def test_a_taken_port_fails_at_bind_and_names_the_address() -> None:
 
 
 async def is_cut_off(reader: asyncio.StreamReader) -> bool:
-    """Within a while; what comes before is passed over."""
+    """Return whether the server closes the connection within five seconds. Earlier output is ignored."""
     try:
         async with asyncio.timeout(5):
             await reader.read()

@@ -51,7 +51,7 @@ STANDBY: dict[str, Any] = {
 
 @pytest.fixture
 def admin() -> Iterator[str]:
-    """The URL of a standby's admin server that runs on a loop of its own: the command blocks, as commands do."""
+    """The URL of a standby's admin server that runs on a separate loop, because the command blocks."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -113,7 +113,7 @@ def test_people_read_where_the_queues_are_that_had_no_room(admin: str, monkeypat
 
 def test_no_broker_ends_with_3_and_says_where_it_was_sought() -> None:
     with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        unused.bind(("127.0.0.1", 0))  # bound, and no process listens
         port = unused.getsockname()[1]
         result = run("--admin", f"http://127.0.0.1:{port}")
     assert result.exit_code == 3

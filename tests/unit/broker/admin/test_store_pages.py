@@ -232,7 +232,7 @@ async def test_a_standby_names_itself_and_the_master(broker: Broker, client: aio
         assert reply["holder"]["admin"] == "http://127.0.0.1:1"
 
 
-# ---- who has how much in the journal: by name as far as the bound goes
+# ---- bytes of each holder in the journal, with names up to the limit
 
 
 def test_the_largest_owners_are_named_and_the_rest_is_one(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A world for a bridge."""
+"""Engines and another broker, for the tests of a bridge."""
 
 from __future__ import annotations
 

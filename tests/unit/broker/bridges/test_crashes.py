@@ -1,7 +1,7 @@
-"""The broker dies behind each operation that a bridge gives the store, and dies again while it is taken up.
+"""The broker is killed after each operation that a bridge submits to the store, and again during the recovery.
 
-The other broker keeps to the rules of QoS 1 and 2 over all connections. Nothing is lost in either direction, and what
-has QoS 2 is there once.
+The other broker follows the rules of QoS 1 and 2 over all connections. No message is lost in either direction, and a
+message of QoS 2 arrives once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.promise("bridges")
 
 OUT = Topic("up/#", 2, "", "", is_in=False, is_out=True)
 IN = Topic("down/#", 2, "", "", is_in=True, is_out=False)
-# Of a life without crashes; a little more, so that the last crash is behind its end.
+# Number of operations in a life without crashes, and a few more, so that the last crash is after its end.
 OPERATIONS_MAX = 40
 AGAIN_MAX = 12
 

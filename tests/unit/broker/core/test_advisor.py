@@ -8,7 +8,7 @@ from tandemmq.broker.core.advisor import Audience, Subject, subjects
 from tandemmq.broker.core.names import split
 from tandemmq.store.records.message import Destination, DestinationKind
 
-# What every Java client listens to.
+# The advisory topics to which every Java client listens.
 TEMPORARIES = "ActiveMQ.Advisory.TempQueue,ActiveMQ.Advisory.TempTopic"
 
 

@@ -1,4 +1,4 @@
-"""Very many consumers of one queue: what a message, or one more of them, takes does not grow with all of them."""
+"""Very many consumers of one queue: the cost of a message, or of one more consumer, does not grow with their number."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.support.core.outlet import Outlet
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
 MANY = 10 * LOOKED_AT_MAX
-CHOOSY = 100  # consumers, each with a selector of its own
+CHOOSY = 100  # consumers, each with a different selector
 
 
 class Counting(Outlet):
-    """Counts how often it is asked for room."""
+    """Counts the requests for its room."""
 
     asked = 0
     has_space = False
@@ -86,7 +86,7 @@ def test_consumers_with_room_are_searched_once_a_round_among_very_many(queue: Qu
 
 
 class Among:
-    """Takes the messages of some numbers, and counts how often it is asked."""
+    """Selector that takes the messages of some numbers, and counts its evaluations."""
 
     asked = 0
     text = "among"

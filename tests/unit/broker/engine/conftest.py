@@ -1,4 +1,4 @@
-"""An engine on a store in memory, with clients that remember what they were told. The loop's turns are hand-driven."""
+"""An engine with a store in memory, and clients that record what they receive. The test drives the loop's turns."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Client:
         self.is_held = False
         self.is_closed = False
         self.has_hung_up = False
-        self.is_flushed = False  # what it was told last
+        self.is_flushed = False  # the last state that was reported to it
         self.is_reading = True
         self.logins_awaited = 0
         self.engine = harness.engine
@@ -215,7 +215,7 @@ class Client:
         return self
 
     def vanish(self) -> Self:
-        """The socket is gone, and what it had open is over."""
+        """Close the socket, and do the steps that end the state of the client."""
         self.lose_socket()
         self._harness.make_steps()
         return self
@@ -314,7 +314,7 @@ def advisor() -> Advisories:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[str]:
-    """Of a real store; in the end nothing is wrong with it."""
+    """Directory of a real store. The checker must find no problem in it after the test."""
     directory = str(tmp_path / "data")
     yield directory
     assert not check(directory).problems
@@ -375,7 +375,7 @@ class Harness:
         )
 
     def begin_term(self) -> None:
-        """Another engine on the same store."""
+        """Make another engine on the same store."""
         loop = self.loop()
         self.destinations = at_once(destinations_of(self.store, self.settings, self.policies, loop.start))
         self.engine = Engine(
@@ -404,7 +404,7 @@ class Harness:
                 self.start(work)
 
     def make_steps(self) -> None:
-        """All that was begun comes to its end, and nothing else happens."""
+        """Do all steps of the work that was begun, and nothing else."""
         while self.works:
             self.step()
 
@@ -459,11 +459,11 @@ class Harness:
         self.begin_term()
 
     def soon(self, function: Callable[[], None]) -> None:
-        """In this turn of the loop, behind what there is."""
+        """Call the function in this turn of the loop, after the waiting calls."""
         self.calls.append(function)
 
     def turn(self, calls: int | None = None) -> None:
-        """All that is due, or so many calls of it."""
+        """Make all waiting calls, or at most ``calls`` of them."""
         while self.calls and calls != 0:
             self.calls.popleft()()
             calls = None if calls is None else calls - 1
@@ -476,7 +476,7 @@ class Harness:
         return self.client(client_id).subscribe(*subscription, **options)
 
     def connection_id(self) -> str:
-        """Of the next one."""
+        """Return the id of the next connection."""
         self.clients += 1
         return f"ID:test-1-{self.clients}"
 

@@ -49,7 +49,7 @@ class CarefulSession(RecordingSession):
 
 
 class Threads:
-    """Work on threads, which ends when the test says so."""
+    """Work on threads, which ends when the test requests it."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Callable[[], object], Callable[[], None]]] = []
@@ -288,7 +288,7 @@ def test_waiting_messages_continue_one_by_one_with_room(harness: Harness, thread
     would hold all of them, and hang up on who reads slowly."""
     one, sender = client(harness, ack), harness.client()
     sender.store("long 1", "long 2", "b", "long 3")
-    one.has_space = False  # what is said first fills it
+    one.has_space = False  # the first output fills it
     threads.do()
     assert (one.bodies, threads.waiting) == (["long 1"], [])
     harness.turn()

@@ -1,4 +1,4 @@
-"""Branches of distributed transactions: what becomes of them when something goes wrong."""
+"""Branches of distributed transactions: their state after failures."""
 
 from __future__ import annotations
 

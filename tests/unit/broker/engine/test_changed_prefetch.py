@@ -1,4 +1,4 @@
-"""A prefetch that a policy changes while consumers are on holds for those whose clients chose none."""
+"""A policy that changes the prefetch applies to present consumers whose clients chose no prefetch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client's life is a table, and what once was told of clients that ended twice, or never."""
+"""Transitions between the states of a client, and former faults: clients that ended twice, or never."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_frame_that_is_too_long_leaves_a_line_in_the_log(harness: Harness, cap
 
 @pytest.fixture
 def backlog(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
-    """Each queue of EVERY_QUEUE holds something, and a step is short."""
+    """Each queue of EVERY_QUEUE holds a message, and a step is short."""
     monkeypatch.setattr(slices, "ITEMS", 4)
     sender = harness.client()
     for number in range(MANY):
@@ -77,7 +77,7 @@ def backlog(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
 
 
 def kept(harness: Harness) -> Client:
-    """A connection that begins anew behind a disconnect (OpenWire)."""
+    """Return a client that can connect again on its connection after a disconnect (OpenWire)."""
     client = Client(harness, harness.connection_id())
     client.session.survives_errors = True
     return client
@@ -115,7 +115,7 @@ def test_a_second_connection_with_the_client_id_of_one_that_leaves(backlog: Harn
 def test_no_receipt_is_told_to_a_socket_that_closed(harness: Harness) -> None:
     client = kept(harness).connect("me")
     client.handle(Disconnect("bye", is_awaited=True))
-    harness.make_steps()  # all is over but for the store's answer
+    harness.make_steps()  # only the answer of the store is missing
     client.vanish().turn()
     assert client.receipts == []
     assert is_forgotten(harness)
@@ -132,12 +132,12 @@ def test_callbacks_for_the_end_of_a_client_are_called_although_another_fails(bac
     assert second.is_connected
 
 
-# ---- what waits for room
+# ---- clients that wait for room
 
 
 @pytest.fixture
 def narrow(make_harness: Any) -> Harness:
-    """``orders`` has room for one message, and has it."""
+    """``orders`` has room for one message, and holds one."""
     harness: Harness = make_harness(DestinationPolicy(memory_limit=1_000))
     harness.client().send("x" * 500, persistent=False)
     return harness
@@ -162,14 +162,14 @@ def test_a_client_can_reconnect_after_a_disconnect_that_waits_for_room(narrow: H
 
 
 def test_the_end_of_a_client_that_hangs_up_behind_its_disconnect_is_noticed(narrow: Harness, leaving: Client) -> None:
-    """JMS says RemoveInfo, then ShutdownInfo where no answer comes in time, and closes its socket."""
+    """A JMS client sends RemoveInfo. If no answer comes in time, it sends ShutdownInfo, and closes its socket."""
     assert leaving.handle(Disconnect()).is_reading
     leaving.vanish()
     assert kept(narrow).handle(Connect("me", connection_id="ID:own")).is_connected
 
 
 def test_a_disconnect_that_waits_for_room_is_no_missing_login(leaving: Client) -> None:
-    """A connection that lasts for longer than a login may would be hung up on at the next look at its clocks."""
+    """Otherwise the next check of the time limit for logins would close the connection."""
     assert (leaving.logins_awaited, leaving.receipts) == (1, [])
 
 
@@ -189,11 +189,11 @@ def test_a_client_is_not_read_while_too_much_waits_for_room(narrow: Harness, mon
     assert client.is_reading
 
 
-# ---- what waits for an answer
+# ---- clients that wait for an answer
 
 
 def test_a_slow_consumer_is_not_cut_off_while_its_client_waits(make_harness: Any) -> None:
-    """Commands that the client sends meanwhile are not lost."""
+    """Commands that the client sends during the wait are not lost."""
     harness = make_harness(DestinationPolicy(abort_slow=AbortSlow(max_slow_duration=1_000)))
     client, sender = harness.client(), harness.client()
     client.subscribe(prefetch=1)

@@ -1,10 +1,10 @@
 """A client ends once, whatever work is in progress for it, and in any order of events.
 
-A walk begins something for a client (``RUNNING``), lets things happen that end the client (``ENDS``, two of them), and
-chooses what comes next: a step of any work that is under way, the store's next answer, a late answer of the login or of
-a thread, or the next end. After each walk nothing of any client is left in any table, each question was answered once,
-and the log has no contained error. By default some walks run, from a fixed seed; ``TANDEMMQ_PROVE=full`` takes all
-places for all pairs of ends (255,000 walks, twenty minutes).
+A walk begins work for a client (``RUNNING``), causes two events that end the client (``ENDS``), and chooses each next
+event: a step of work in progress, the store's next answer, a late answer of the login or of a thread, or the next end.
+After each walk no table has an entry of a client, each question was answered once, and the log has no contained error.
+By default some walks run, from a fixed seed; ``TANDEMMQ_PROVE=full`` takes all places for all pairs of ends (255,000
+walks, twenty minutes).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Logins(OpenAccess):
 
 
 class Peer(Client):
-    """A connection as the transport has it: when the broker closes it, the engine is told later, and once."""
+    """A connection like that of the transport: when the broker closes it, the engine is notified later, and once."""
 
     harness: World
     is_over = False
@@ -101,7 +101,7 @@ class Peer(Client):
             self.harness.soon(self.lost)
 
     def lost(self) -> None:
-        """The socket is gone."""
+        """The socket has ended."""
         if not self.is_over:
             self.is_closed = self.is_over = True
             self.harness.engine.closed(self)
@@ -180,7 +180,7 @@ class World(Harness):
         function()
 
     def settle(self) -> None:
-        """All that is under way comes to its end, in turn."""
+        """Do all actions in turn, until none is left."""
         for _ in range(STEPS_MAX):
             actions = self.actions()
             if not actions:
@@ -198,7 +198,7 @@ class World(Harness):
         return peer
 
 
-# ---- what goes on for a client: each begins with a client that has not logged in
+# ---- work in progress for a client: each function begins with a client that has not logged in
 
 
 def _in(world: World) -> Peer:
@@ -338,11 +338,11 @@ RUNNING: dict[str, Story] = {
     "end of a session": end_of_a_session,
 }
 
-# ---- what ends a client
+# ---- events that end a client
 
 
 def disconnect_and_come_again(world: World) -> None:
-    """On the same socket, where that is kept."""
+    """Disconnect; if the socket is kept, connect again on it."""
     world.me.leave()
     if world.is_kept:
         world.me.login(connection_id="ID:own", steals_client_id=True)
@@ -397,7 +397,7 @@ Chooser = Callable[[int, Action | None, list[Action]], Action | None]
 
 
 def at_places(places: Sequence[int]) -> Chooser:
-    """All else in turn, and an end before each of those steps."""
+    """Return a chooser that takes the actions in turn, and an end before each of these steps."""
     ends = Counter(places)
 
     def choose(step: int, end: Action | None, actions: list[Action]) -> Action | None:
@@ -422,7 +422,7 @@ def by_chance(dice: random.Random) -> Chooser:
 
 
 def _make_room(world: World) -> None:
-    """For what still waits to be sent, and what is prepared is decided."""
+    """Make room for messages that wait to be sent, and decide prepared branches."""
     reader = world.logged_in()
     for branch in list(world.engine._transactions.branches.by_key.values()):
         if branch.is_prepared:
@@ -442,7 +442,7 @@ def _come_to_an_end(world: World) -> None:
 
 
 def _nobody_waits(world: World) -> None:
-    """Each client whose connection is not over got all its answers, and is read."""
+    """Check that each client with a connection got all its answers, and that its connection is read."""
     for peer in world.peers:
         if peer.is_closed:
             continue
@@ -504,7 +504,7 @@ def test_walks_by_chance_leave_nothing_behind(caplog: pytest.LogCaptureFixture) 
 @pytest.mark.parametrize("is_kept", [False, True], ids=["closed", "kept"])
 @pytest.mark.parametrize("running", RUNNING)
 def test_two_ends_at_all_places(running: str, is_kept: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """By default at a few places, and the second is the loss of the socket right behind the first."""
+    """By default only a few places are tested, and the second end is the loss of the socket right after the first."""
     steps = walk(running, (), is_kept, at_places(()), caplog)
     firsts = range(0, steps + 1, 1 if IS_FULL else max(steps // 3, 1))
     for end, other in itertools.product(ENDS, ENDS if IS_FULL else (SOCKET_LOST,)):

@@ -55,11 +55,11 @@ def test_a_refused_deletion_has_closed_the_subscription_it_named(harness: Any) -
     Wire(harness, 3).connect()
 
 
-# ---- what else is told: the session of ``broken`` fails on it, and all others hear what they would hear without that
+# ---- calls of the session of ``broken``, which fail; all other clients get the same as without the failure
 
 
 def is_served(harness: Harness, *clients: Any) -> bool:
-    """All there is to do for a client is done for these."""
+    """Return whether these clients can subscribe, send and receive."""
     for client in clients:
         client.subscribe("served", Destination(DestinationKind.QUEUE, f"of {client.id}"), AckMode.AUTO)
         client.send("all is well", Destination(DestinationKind.QUEUE, f"of {client.id}"), receipt="served")
@@ -273,7 +273,7 @@ class Later(OpenAccess):
 
 @pytest.mark.parametrize("says", ["connected", "receipt"])
 def test_an_error_at_the_answer_about_a_user(harness: Harness, says: str) -> None:
-    """Both clients are decided by one answer, outside the turn of a client."""
+    """One answer decides about both clients, outside the turn of a client."""
     later = Later()
     harness.access = later
     harness.begin_term()

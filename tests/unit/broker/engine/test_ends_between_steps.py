@@ -1,5 +1,6 @@
-"""A queue that ends while a message is on its way there, between the steps of its routing, begins again; and what
-these steps found says for what a transaction has to wait."""
+"""A queue that ends between the routing steps of a message for it begins again. The results of these steps also decide
+for which operations a transaction must wait.
+"""
 
 # proves: a-queue-that-ended-begins-again
 
@@ -19,7 +20,7 @@ SLOWLY = tuple(
 )
 INNER = Destination(DestinationKind.QUEUE, "inner")
 ALL = Destination(DestinationKind.QUEUE, "all")
-#: In all of them a message for ORDERS takes steps; it is for ORDERS alone, or for FIRST, too.
+#: Routing to ORDERS and to INNER takes several steps. ALL forwards to FIRST and to INNER.
 FIRST = Destination(DestinationKind.QUEUE, "first")
 VIRTUAL = VirtualDestinations(
     (
@@ -62,7 +63,7 @@ def test_a_confirmed_message_is_stored(
 
 
 def test_a_full_store_concerns_no_transaction_of_which_it_keeps_nothing(harness: Harness) -> None:
-    """The selector of the durable subscription was asked in the steps before."""
+    """The earlier steps have evaluated the selector of the durable subscription."""
     harness.client("c").subscribe("d", PRICES, durable_name="d", selector=SLOW).vanish()
     harness.store.bytes_max = 0
     for properties, expected in ({"a": "nothing"}, ["end"]), (WANTED, []):

@@ -1,4 +1,4 @@
-"""Any interleaving of clients on one engine: in the end engine and store agree, and everything comes out once."""
+"""Any interleaving of clients on one engine: at the end engine and store agree, and each message was delivered once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message to very many subscribers goes out in slices: in order, to who was there, and its sender waits."""
+"""A message to very many subscribers is delivered in slices: in order, to those of that time, and the sender waits."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def test_beyond_the_bound_of_all_that_waits_a_send_fails(full, monkeypatch):
     assert (len(producer.errors), full.counts["sends_waiting"]) == (2, 2)
 
 
-# ---- who is not read any more
+# ---- producers that are not read any more
 
 
 @pytest.mark.parametrize("size", [1, 1 << 18])
@@ -278,7 +278,7 @@ def test_a_transaction_waits_in_order_and_holds_up_no_other(stuffed):
 
 def test_a_transaction_does_not_overtake_what_its_client_sent_before(stuffed):
     producer = stuffed.client().send("first")
-    stuffed.store.bytes_max = 1 << 20  # and nobody has looked yet
+    stuffed.store.bytes_max = 1 << 20  # and no check has run yet
     producer.begin().send("second", transaction="t").commit()
     consumer = stuffed.consumer("s", ORDERS, AckMode.AUTO)
     stuffed.wait(1)

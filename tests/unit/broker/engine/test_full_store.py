@@ -17,7 +17,7 @@ def harness(make_harness):
 
 @pytest.fixture
 def full(harness):
-    """A harness whose store holds one message and takes no more; the message is with the client."""
+    """A harness whose store holds one message and is full. The message is delivered to the client."""
     client = harness.consumer().store("stored")
     harness.store.bytes_max = harness.store.bytes
     assert harness.store.is_full

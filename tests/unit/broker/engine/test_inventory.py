@@ -27,7 +27,7 @@ def test_pages_come_in_order_and_are_all_there_is(harness):
     for number in range(25):
         client.send("x", queue(f"q{number:02}"))
     harness.turn()
-    harness.fail_over()  # nobody named any of them since
+    harness.fail_over()  # no client has named any of them since
     harness.client().send("x", queue("q07")).turn()
     inventory = harness.engine.inventory
     seen, after = [], ""

@@ -1,4 +1,4 @@
-"""An operator's Move: the message is there or here, never in both, and never in neither."""
+"""Move of an operator: the message is always in exactly one of the two queues."""
 
 from __future__ import annotations
 

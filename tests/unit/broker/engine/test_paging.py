@@ -1,4 +1,4 @@
-"""Queues longer than memory: in order, and where a policy says so strictly by priority."""
+"""Queues longer than memory: in order, or strictly by priority if a policy requires it."""
 
 from __future__ import annotations
 

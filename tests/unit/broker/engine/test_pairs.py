@@ -72,7 +72,7 @@ def subscribe(where: Destination, **options: Any) -> Callable[[Harness, Client],
 
 
 def both(first: Callable[[Harness], None], second: Callable[[Harness, Client], None]) -> Any:
-    """In either order."""
+    """Return both orders of the two actions."""
     return [
         lambda harness, client: (first(harness), second(harness, client), first(harness)),
         lambda harness, client: (second(harness, client), first(harness)),
@@ -288,7 +288,7 @@ def test_topics_with_the_same_subscribers_share_one_audience(make_harness: Any) 
 
 @pytest.mark.parametrize(("own", "leaving"), [("{0}.>", 1), ("*.{0},>", 60)], ids=["alone", "together"])
 def test_a_client_that_leaves_visits_only_its_own_audiences_once(make_harness: Any, own: str, leaving: int) -> None:
-    """Not at all that there are; and however many subscriptions end with it."""
+    """The end of a client does not visit all audiences, also if many subscriptions end with it."""
     harness = make_harness()
     clients = [harness.client() for _ in range(60 if leaving == 1 else 1)]
     for number in range(60):

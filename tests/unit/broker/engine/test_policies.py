@@ -40,7 +40,7 @@ def names(harness) -> list[str]:
 
 @pytest.fixture
 def again(make_harness):
-    """A harness where a refused message comes again after 2, 4 and 8 seconds, and then no more."""
+    """A harness where a refused message is redelivered after 2, 4 and 8 seconds, and then not again."""
     redelivery = RedeliveryPolicy(
         3, 2_000, 2_000, use_exponential_back_off=True, back_off_multiplier=2, maximum_redelivery_delay=8_000
     )
@@ -89,7 +89,7 @@ def test_beyond_a_bound_refused_messages_come_again_at_once(again, monkeypatch):
     assert again.consumer().store(*"ab").nack("a").nack("b").bodies == ["a", "b", "b"]
 
 
-# ---- how many
+# ---- limits of the number of destinations
 
 
 def test_a_pattern_comes_to_so_many_destinations(make_harness):
@@ -164,7 +164,7 @@ def test_no_message_is_lost_that_is_sent_while_the_queue_is_being_deleted(tidy):
     tidy.wait(10)
     assert names(tidy) == ["orders"]
     tidy.now += 1_000
-    tidy.engine.tick(tidy.now)  # the mark is on its way
+    tidy.engine.tick(tidy.now)  # the mark is passed to the store
     client.send("late", receipt="r").turn()
     assert (client.receipts, tidy.figures()["messages"], tidy.stored()) == (["r"], 1, 1)
 
@@ -183,7 +183,7 @@ def test_empty_ones_from_before_go_too(tidy):
     assert (names(tidy), tidy.store.owners()) == ([], [])
 
 
-# ---- what expired
+# ---- expired messages
 
 
 @pytest.mark.parametrize(("period", "seconds"), [(1_000, 2), (30_000, 30)])

@@ -1,4 +1,4 @@
-"""The queues that are the broker's own are closed to everybody but the session whose state one is, and operators."""
+"""Internal queues of the broker are closed to all clients, except operators and the session that a queue belongs to."""
 
 from __future__ import annotations
 

@@ -29,10 +29,10 @@ def given(client: Any) -> list[tuple[str, int]]:
 
 
 def dead(harness: Any) -> list[str]:
-    sexton = harness.consumer("d", DLQ, prefetch=100)
+    dlq_client = harness.consumer("d", DLQ, prefetch=100)
     harness.turn()
-    bodies: list[str] = sexton.bodies
-    sexton.disconnect()
+    bodies: list[str] = dlq_client.bodies
+    dlq_client.disconnect()
     harness.turn()
     return bodies
 
@@ -90,7 +90,7 @@ def test_messages_delivered_beside_a_poison_message_are_acknowledged(make_harnes
 
 
 def test_suspects_of_other_queues_wait_for_none(make_harness: Any) -> None:
-    """Nor do those of its own for ever, where a consumer does not acknowledge one."""
+    """Suspects of the same queue do not wait for ever, either, if a consumer does not acknowledge one."""
     harness = make_harness(maximum_redeliveries=1)
     other = Destination(DestinationKind.QUEUE, "other")
     harness.client().store(*"ab")

@@ -1,4 +1,4 @@
-"""Scheduled messages through the engine: who may send them, where they go, and what others see of them meanwhile."""
+"""Scheduled messages through the engine: rights to send them, their destinations, and their visibility before."""
 
 from __future__ import annotations
 

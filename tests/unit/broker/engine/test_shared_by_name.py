@@ -1,4 +1,4 @@
-"""Shared subscriptions of JMS: a name has one topic and one selector, whoever uses it."""
+"""Shared subscriptions of JMS: all consumers of a name have the same topic and the same selector."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHARE = "#d/me/s"
 
 
 def join(client: Any, id: str = "s", destination: Destination = PRICES, **options: Any) -> Any:
-    """Join by name."""
+    """Subscribe to the shared subscription of SHARE."""
     options.setdefault("durable_name", "d")
     return client.subscribe(id, destination, share=SHARE, has_terms=True, receipt=id, **options).turn()
 
@@ -117,7 +117,7 @@ def test_a_name_is_shared_or_not(harness: Any, is_shared_first: bool) -> None:
     assert kinds(client) == [ErrorKind.STATE]
 
 
-# ---- global ones, and looking one up
+# ---- global subscriptions, and look-ups of subscriptions
 
 
 def test_a_global_one_is_used_by_every_client(harness: Any) -> None:
@@ -158,7 +158,7 @@ def test_another_user_does_not_use_a_global_one() -> None:
 def test_an_operator_deletes_the_shared_subscription_of_another_user() -> None:
     harness = Ruled(EngineSettings())
     ann, root, bob = (harness.user(name, None) for name in ("ann", "root", "bob"))
-    root.send("", PRICES).turn()  # the topic is there
+    root.send("", PRICES).turn()  # creates the topic
     join(ann, is_global=True).unsubscribe("s").turn()
     for client in (bob, root):
         client.unsubscribe(None, durable_name="d", is_global=True, unless_used=True, receipt="gone").turn()

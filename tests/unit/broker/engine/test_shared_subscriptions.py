@@ -142,7 +142,7 @@ def test_a_shared_subscription_that_takes_nothing_does_not_fill_the_memory(make_
 
 
 def test_it_ends_when_its_last_holder_unsubscribes(harness: Any) -> None:
-    """Over a restart: test_durable_restart."""
+    """For a restart see test_durable_restart."""
     for name in ("one", "two"):
         client = harness.client(name)
         join(client)

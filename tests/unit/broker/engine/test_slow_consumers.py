@@ -1,4 +1,4 @@
-"""Consumers that do not keep up: who counts as slow, who is told of it, and who is cut off."""
+"""Slow consumers: when a consumer counts as slow, the notifications, and when the consumer is ended."""
 
 from __future__ import annotations
 

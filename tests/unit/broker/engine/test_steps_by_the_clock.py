@@ -1,4 +1,4 @@
-"""Selectors that take 2 ms for one message: no step of the loop asks more than some of them, and order stays."""
+"""Selectors that take 2 ms for one message: each step of the loop evaluates only some, and the order is kept."""
 
 # proves: sifted-page-has-no-end
 
@@ -54,7 +54,7 @@ class Slow:
         patch.setattr(slices.CLOCK, "now", lambda: 1.0 + self.count * slices.STEP_SECONDS)
 
     def most(self, harness: Harness, act: Callable[[], object]) -> int:
-        """Of ``act``, which is one command, and of each call of the loop that follows from it."""
+        """Return the greatest number of evaluations in the command ``act``, or in a call of the loop after it."""
         before = self.count
         act()
         return max(self.count - before, harness.most(lambda: self.count, are_calls=True))

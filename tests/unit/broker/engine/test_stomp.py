@@ -50,7 +50,7 @@ class Wire:
             data = b""
 
     def ask(self, *frames: str) -> str:
-        """Say them; what is heard until nothing is left to do."""
+        """Send the frames. Return the answers until no work is left."""
         heard = self.say(*frames)
         self._harness.turn()
         return heard + self.heard()

@@ -70,7 +70,7 @@ def test_a_no_local_subscriber_gets_the_messages_of_others(harness, durable_name
 
 @pytest.mark.parametrize("is_known_again", [False, True])
 def test_a_durable_subscription_without_local_keeps_nothing_of_its_client_id_while_it_is_away(harness, is_known_again):
-    """Jakarta Messaging 3.1, createDurableConsumer: of its own connection, and of later ones with its client id."""
+    """Jakarta Messaging 3.1, createDurableConsumer: no messages of connections with its client id, now or later."""
     client = harness.client("me")
     client.subscribe("s", PRICES, durable_name="d", no_local=True).turn()
     client.unsubscribe("s").send("a", PRICES).send("b", PRICES, persistent=False).turn()
@@ -114,7 +114,7 @@ def test_a_durable_subscription_is_served_when_it_is_stored(harness):
 
 @pytest.mark.parametrize(("asked", "topics"), [(PRICES, [PRICES]), (ALL, [STOCK_A, STOCK_B])])
 def test_the_terms_of_a_durable_subscription_outlive_the_engine(harness, asked, topics):
-    """Of a pattern the last topic is new to the second engine, and known to the third."""
+    """With a pattern, the second engine does not know the last topic yet; the third one does."""
     terms = {"durable_name": "d", "selector": "colour = 'red'", "client_id": "me"}
     harness.consumer("s", asked, **terms)
     harness.client().store("before", destination=topics[0], properties={"colour": "blue"})

@@ -1,4 +1,4 @@
-"""Spans of messages, as the SDK's in-memory exporter gets them; and that the context is passed on as it came."""
+"""Spans of messages in the SDK's in-memory exporter; and the trace context, which is passed on unchanged."""
 
 from __future__ import annotations
 

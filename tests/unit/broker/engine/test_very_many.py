@@ -611,7 +611,7 @@ def test_a_wait_that_follows_a_wait_goes_on(harness: Harness) -> None:
 
 @pytest.mark.parametrize("selector", [None, "a is null"])
 def test_very_many_unacknowledged_come_back_at_once_and_take_steps(harness: Harness, selector: str | None) -> None:
-    """Each is looked at a bounded number of times in a step, and all are there again with one of them."""
+    """A step examines each entry a limited number of times. Then one subscription gets all messages again."""
     many = 10 * MANY
     client, other, sender = harness.client(), harness.client(), harness.client()
     for number in range(3):

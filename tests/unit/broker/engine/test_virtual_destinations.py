@@ -1,4 +1,4 @@
-"""Messages that are sent on: composite destinations, mirrored queues, virtual topics that look at selectors."""
+"""Forwarded messages: composite destinations, mirrored queues, and selector-aware virtual topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ring of events: bounded, on the disk without anybody waiting for it, and readable after a kill -9."""
+"""The ring of events: bounded, written to the disk while no other thread waits, and readable after a kill -9."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class ManualClock(Clock):
-    """Both clocks, moved by hand."""
+    """Both clocks, set by the test."""
 
     def __init__(self) -> None:
         self.boot_id = "boot-1"
@@ -166,7 +166,7 @@ def test_a_loop_that_was_silent_is_an_event_of_the_moment_it_fell_silent() -> No
     ring.alive(2)
     silent_since = clock.now()
     clock.advance(7.25)
-    ring.alive(3)  # written by one who does not know yet that he is deposed
+    ring.alive(3)  # written by a master that does not know yet that it is deposed
     assert (kinds(ring), ring.events()[0].at) == (["stalled"], silent_since)
     assert ring.events()[0].facts == {"seconds": 7.25, "last_receipt_boot_seconds": silent_since.boot_seconds}
 

@@ -1,4 +1,4 @@
-"""A master whose loop or whose disk hangs, on real threads: it lets go, and is of use again when it wakes up.
+"""A master whose loop or disk hangs, on real threads: it releases the lock, and can be master again when it resumes.
 
 Each phase and each call hangs in test_waits.py, in virtual time; here one of each kind blocks the operating system's
 thread. The clock by which a silence is measured is moved by hand, when the thread hangs.
@@ -35,7 +35,7 @@ def only(wait: Wait) -> dict[Wait, Bound]:
 
 
 async def test_a_loop_that_hangs_is_cut_off_and_the_lock_goes_to_the_standby(directory: str) -> None:
-    """The second broker lives in a loop and a thread of its own."""
+    """The second broker runs in a separate loop and thread."""
     lock, clock = MemoryLock(), HandClock()
     first = Node("a", directory, lock, bounds=only(Wait.LOOP), threads=clock).start()
     await first.become(Role.MASTER)

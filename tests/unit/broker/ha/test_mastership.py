@@ -1,4 +1,4 @@
-"""Becoming master and ceasing to be, in one process, over real stores and a lock that does as it is told.
+"""Promotion and demotion in one process, with real stores and a lock that the test controls.
 
 In virtual time.
 """
@@ -143,7 +143,7 @@ class Faulty(MemoryLocker):
 
 
 async def test_a_fault_in_a_locker_costs_the_lock_and_not_the_broker(node: NewNode) -> None:
-    """The broker is demoted, releases, and competes anew."""
+    """The broker is demoted, releases, and competes again."""
     a = await node("a", make_locker=Faulty).started(Role.MASTER)
     Faulty.fails = True
     await until(lambda: a.mastership.demotions == {Trouble.LOCK_LOST: 1}, "the fault demotes")

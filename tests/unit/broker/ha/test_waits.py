@@ -142,7 +142,7 @@ def lives(virtual: VirtualTime) -> int:
 @hangs(Wait.PROMOTE)
 @pytest.mark.parametrize("verb", ["fsync", "link", "pread"])
 async def test_a_hanging_promotion_releases_the_lock(node: NewNode, disk: HangingDisk, verb: str) -> None:
-    """Before the fence; in it; behind it."""
+    """The promotion hangs before the fence, in it, or after it."""
     master = await node("m").started(Role.MASTER)
     for _ in range(5):
         await master.send_and_wait()
@@ -348,7 +348,7 @@ async def test_clients_that_cannot_be_disconnected_are_cut_off(node: NewNode) ->
 @hangs(Wait.CLOSE)
 @pytest.mark.parametrize("thread", ["tandemmq-storage", "tandemmq-background", "tandemmq-life"])
 async def test_a_hanging_handover_releases_the_lock(node: NewNode, disk: HangingDisk, thread: str) -> None:
-    """While it writes its last checkpoint, waits for the one that is under way, or closes its files."""
+    """It hangs in its last checkpoint, in the wait for one in progress, or in the close of its files."""
     hung, other = await master_and_standby(node, disk=disk)
     finish = hung.finish
 
@@ -420,7 +420,7 @@ async def test_clients_that_do_not_hang_up_keep_no_lock(node: NewNode, lock: Mem
 async def test_a_store_that_cannot_be_dropped_keeps_no_lock(
     node: NewNode, lock: MemoryLock, disk: HangingDisk, thread: str
 ) -> None:
-    """Either the storage thread hangs, or closing its files does."""
+    """Either the storage thread hangs, or the close of its files hangs."""
     hung, other = await master_and_standby(node, disk=disk)
     disk.gate.close("fdatasync", "close", thread=thread)
     unsure = hung.send()
@@ -469,7 +469,7 @@ async def test_a_lock_that_answers_a_former_life_costs_no_other(node: NewNode, l
 
 # ---- the end
 
-# In a process of its own: it is about how one ends.
+# In a separate process, because the test checks the end of a process.
 PROGRAM = """
 import sys, threading
 from concurrent.futures import ThreadPoolExecutor

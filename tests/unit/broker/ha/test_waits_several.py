@@ -1,4 +1,4 @@
-"""The waits of a broker with several stores: each of them can hang, and those who work for others show their life."""
+"""Waits of a broker with several stores: each store can hang, and threads that work for others show signs of life."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retained messages are what their queue holds, and are found as in a plain dictionary of them."""
+"""Retained messages are those in their queue. Look-ups have the same results as in a plain dictionary."""
 
 # proves: replaced-retained-ends-first
 
@@ -28,7 +28,7 @@ _FILTERS = (
     .map(lambda made: "/".join([*made[0], *(["#"] if made[1] else [])]))
     .filter(bool)
 )
-# What is done with a topic: retain bytes until a time (0: for ever), or, None, end it.
+# Actions on a topic: retain bytes until a time (0: for ever), or, None, remove the message.
 _STEPS = st.lists(st.tuples(_TOPICS, st.one_of(st.none(), st.tuples(st.binary(min_size=1), st.integers(0, 9)))))
 
 
@@ -77,7 +77,7 @@ async def test_a_later_retained_message_is_newer_also_in_the_next_term(terms: Te
 async def test_a_replaced_message_is_removed_by_the_next_term(terms: Terms) -> None:
     """The next term finds the replaced message, too, because the broker ended before it was acknowledged."""
     await terms.retain("a", b"1")
-    terms.clients.end()  # nobody acknowledges what is replaced from now on
+    terms.clients.end()  # from now on replaced messages are not acknowledged
     held = terms.engine.inventory.client("mqtt-retained")
     assert held is not None
     terms.engine.closed(held.connection)
@@ -134,7 +134,7 @@ async def test_they_have_a_quarter_of_the_memory_at_most(terms: Terms) -> None:
         await terms.retain(f"a/{number}", b"x" * 4_000)
     kept = len(terms.retained())
     assert memory.limit // 8 < kept * (4_000 + ENTRY_OVERHEAD_BYTES + TOPIC_BYTES) < memory.limit // 4
-    await terms.retain("a/0", b"y" * 4_000)  # one that takes no more than the one before
+    await terms.retain("a/0", b"y" * 4_000)  # a message that takes no more bytes than the one before
     await terms.until(lambda: terms.retained()["a/0"] == b"y" * 4_000)
     await terms.retain("a/1", b"")
     await terms.until(lambda: len(terms.retained()) == kept - 1)
@@ -171,7 +171,7 @@ def _found(found: Iterator[Message | None]) -> list[bytes]:
 def test_it_finds_what_a_look_at_all_of_them_finds(
     steps: list[tuple[str, tuple[bytes, int] | None]], filters: list[str], now: int, after: str, newest: int
 ) -> None:
-    """In the order of topics, behind a topic that need not be there, and none that is too new."""
+    """Retained messages come in the order of topics, after any topic, and without those that are too new."""
     retained = Retained()
     model: dict[str, tuple[int, bytes, int]] = {}
     for tag, (topic, what) in enumerate(steps):

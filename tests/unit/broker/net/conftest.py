@@ -48,7 +48,7 @@ def milliseconds() -> int:
 
 
 class Client:
-    """A socket that says exactly what a test wants to be said."""
+    """A socket that sends exactly the bytes of a test."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -64,7 +64,7 @@ class Client:
             return (await self.reader.readuntil(b"\0"))[:-1].lstrip(b"\n")
 
     async def rest(self) -> bytes:
-        """Everything up to the end of the connection."""
+        """Return all bytes up to the end of the connection."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await self.reader.read()
 
@@ -94,7 +94,7 @@ class Bench:
         return client
 
     async def connected(self, headers: bytes = b"") -> Client:
-        """A client that has said CONNECT, and was answered."""
+        """Return a client that has sent CONNECT and got an answer."""
         client = await self.client()
         await client.connect(headers)
         return client

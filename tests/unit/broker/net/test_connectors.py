@@ -185,7 +185,7 @@ def test_options_of_mqtt_reach_its_sessions(scheme: str) -> None:
     assert limits.heart_beat_grace == 1.5
 
 
-# ---- where clients find all brokers: what is said, and when it changes
+# ---- the addresses of all brokers that clients get, and their changes
 
 
 A, B, C = "aa", "bb", "cc"

@@ -46,7 +46,7 @@ def server(authority: Authority) -> Server:
 
 
 async def ask(server: Server, authority: Authority) -> tuple[bytes, asyncio.StreamWriter]:
-    """A connection, and the first that is said on it."""
+    """Open a connection. Return it and its first bytes."""
     trusting = ssl.create_default_context(cafile=str(authority.root))
     reader, writer = await asyncio.open_connection("127.0.0.1", server.addresses[0][2], ssl=trusting)
     writer.write(CONNECT)
@@ -231,7 +231,7 @@ async def test_bytes_right_after_a_handshake_are_received(
 
 
 async def test_handshakes_take_turns_and_count(authority: Authority) -> None:
-    """By a clock that goes on by a third of a turn whenever it is read, a few steps fit into one."""
+    """Each read of the clock adds a third of a turn, so only a few steps fit into one turn."""
     count = 30
     seconds = 0.0
     held = 0

@@ -1,4 +1,4 @@
-"""OpenWire connections have a time to log in, however alive they are."""
+"""OpenWire connections have a time limit for the login, even if they send KeepAliveInfo."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Talker:
         self._writer.write(WIRE.encode(command))
 
     async def beat(self, seconds: float) -> bool:
-        """For so long, or until the broker hangs up; whether it did."""
+        """Send KeepAliveInfo for this time. Return whether the broker closed the connection before."""
         cutter = FrameCutter(1 << 20)
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds

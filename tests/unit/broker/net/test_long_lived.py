@@ -1,4 +1,4 @@
-"""The collector is kept from what lasts, and what clients leave needs none."""
+"""The garbage collector does not examine long-lived objects, and does not have to free the objects of ended clients."""
 
 from __future__ import annotations
 

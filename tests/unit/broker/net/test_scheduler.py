@@ -1,4 +1,4 @@
-"""Messages that wait for their time, on the store in memory, by a clock that is turned by hand."""
+"""Scheduled messages with a store in memory, and a clock that the test controls."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Harness:
     def drained(self) -> None: ...
 
     def turn(self) -> None:
-        """Everything is written, and what follows from it, until nothing is left to do."""
+        """Store all operations, and make the calls that follow, until no work is left."""
         while self.unwritten or self.soon:
             unwritten = list(self.unwritten)
             self.unwritten.clear()
@@ -134,7 +134,7 @@ class Harness:
             self.store.append(operation)
         self.unwritten.clear()
         while self.soon:
-            self.soon.popleft()()  # told to the old one: what it sent counts, what it hands over does not
+            self.soon.popleft()()  # for the old engine: its earlier sends count, later ones do not
         self.unwritten.clear()
         self.promote()
 
@@ -343,7 +343,7 @@ _steps = st.one_of(
 @settings(deadline=None)
 @given(steps=st.lists(_steps, max_size=40))
 def test_each_occurrence_is_sent_once_and_not_early(steps: list[tuple[Any, ...]]) -> None:
-    """Given brokers that die with some of what they handed over written, each occurrence is sent once, not early."""
+    """Brokers end when only some of their operations are stored. Each occurrence is sent once, and not early."""
     harness = Harness()
     wanted: dict[str, tuple[int, int]] = {}
     for name, *numbers in steps:

@@ -1,4 +1,4 @@
-"""Ports: had at start or refused with the reason, silent on a standby, free again after each term."""
+"""Ports of a server: bound at the start, or an error with the reason; closed on a standby and after each term."""
 
 # proves: last-words-ask-too, outbox-asks-before-words
 
@@ -38,7 +38,7 @@ def test_an_address_of_another_machine_is_refused(host: str, reason: str) -> Non
 
 
 def test_a_server_that_is_not_bound_yet_has_no_address(make_server: Callable[..., Server]) -> None:
-    """The admin server answers before the ports are there."""
+    """The admin server answers before the ports are bound."""
     assert make_server(port=free_port()).addresses == []
 
 
@@ -71,12 +71,12 @@ async def test_a_term_ends_and_the_next_has_the_same_port(
         ids += [connection.id for connection in server.connections]
         assert f"session:{ids[-1]}".encode() in frame
         await getattr(server, ending)()
-        # A peer that has not hung up yet does not hold up what comes after a close.
+        # A close does not wait for a client that has not disconnected yet.
         assert len(server.connections) == (ending == "close")
         writer.transport.abort()
         await server.lingered()
         assert not server.connections
-        # The engine of a term that was aborted is of no use any more; else it hears of every end.
+        # After an abort, the engine is not used any more. After a close, it gets the end of each connection.
         assert engine.events == (["opened", "closed"] if ending == "close" else ["opened"])
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
@@ -114,7 +114,7 @@ async def test_close_is_over_in_time_though_a_client_does_not_hang_up(bench: Any
 
 
 async def test_close_hangs_up_though_nobody_knows_whether_it_may_speak(bench: Any) -> None:
-    """A master that was stopped in its handover, and deposed meanwhile: its clients must not wait for it for ever."""
+    """A master is suspended during its handover, and deposed. Its clients must not wait for it for ever."""
     client, connection = await bench.served()
     bench.engine.is_sure = False
     connection.session.receipt("never")
@@ -125,7 +125,7 @@ async def test_close_hangs_up_though_nobody_knows_whether_it_may_speak(bench: An
 
 
 class Noting:
-    """A loop that notes what is scheduled."""
+    """Event loop that records the scheduled calls."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, scheduled: list[object]) -> None:
         self.time = loop.time
@@ -171,7 +171,8 @@ async def test_reports_between_steps_schedule_nothing_more(bench: Any, monkeypat
     "said", [b"SEND\ndestination:/queue/q\nreceipt:late\n\nx\0", b"DISCONNECT\nreceipt:late\n\n\0"]
 )
 async def test_a_broker_that_may_be_deposed_does_not_answer(bench: Any, said: bytes) -> None:
-    """A process that slept finds requests in its sockets. A successor may rule: they are not answered yet."""
+    """After a suspend, a process finds requests in its sockets. It does not answer them until it has checked that it is
+    still the master."""
     client = await bench.connected()
     bench.engine.is_sure = False
     await client.say(said)
@@ -184,7 +185,7 @@ async def test_a_broker_that_may_be_deposed_does_not_answer(bench: Any, said: by
 
 
 async def test_a_broker_that_may_be_deposed_still_sends_heart_beats(bench: Any) -> None:
-    """A disk that is slow for a while costs no client its connection."""
+    """Clients keep their connections while the disk is slow."""
     client = await bench.client()
     await client.say(b"CONNECT\naccept-version:1.2\nheart-beat:0,100\n\n\0")
     await client.frame()

@@ -1,4 +1,4 @@
-"""Long work is made in slices: each turn has a bound, each work its part of it, and an error ends one work alone."""
+"""Long work is done in slices: each turn has a limit, each work gets a part of it, and an error ends only one work."""
 
 from __future__ import annotations
 

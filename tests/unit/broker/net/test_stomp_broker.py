@@ -1,4 +1,4 @@
-"""STOMP clients, server, transport and the real engine together, over a store that is memory."""
+"""STOMP clients, server, transport and the real engine together, with a store in memory."""
 
 from __future__ import annotations
 
@@ -195,10 +195,10 @@ async def test_a_producer_that_sends_on_is_held_back_by_its_socket_and_loses_not
 
     async with asyncio.timeout(20):
         producing = asyncio.create_task(produce())
-        # Asked again and again: an engine tells nobody that it stopped reading
+        # Polled: an engine does not report that it stopped reading
         while not (told := engine.flow.blocked()) or told[0]["is_read"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        # What was read before it was stopped is no more than a piece of input beyond the bound.
+        # The input that was read before the stop exceeds the bound by at most one piece.
         assert told[0]["bytes"] < flow.BYTES_MAX + (1 << 20)
         reader, consumer = await opened(port)
         consumer.write(b"SUBSCRIBE\nid:s\ndestination:/queue/a\n\n\0")

@@ -1,4 +1,4 @@
-"""More connections than there is room for: who is served goes on, and who comes and says who he is gets in."""
+"""More connections than permitted: served clients continue, and a new client that logs in gets a place."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ async def watched(bench: Any, names: list[str]) -> tuple[dict[str, Any], Written
 
 
 def say(connection: Any, count: int) -> None:
-    """Have ``count`` bytes told to it, and more."""
+    """Write ``count`` bytes to it, and more."""
     connection.session.deliver("0", 1, new_message(b"x" * count), 0, AckMode.AUTO)
     connection.touch()
 
@@ -144,7 +144,7 @@ async def test_a_mistake_is_answered_and_ends_the_connection_alone(bench: Any) -
 
 @pytest.mark.parametrize("says", ["take", "receive", "tell_brokers"])
 async def test_a_session_that_fails_ends_alone(bench: Any, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
-    """In the middle of what is written to all, of its own turn, and of the last words that are said to all."""
+    """It fails during a write to all connections, during its own turn, or during the last write to all."""
     broken = await bench.connected()
     (first,) = bench.server.connections
     good = await bench.connected()
@@ -292,7 +292,7 @@ async def test_disconnect_is_answered_before_the_end(bench: Any) -> None:
 
 
 async def test_a_half_closed_client_still_gets_its_answers(bench: Any) -> None:
-    """TCP's half-close; the rest of what it said waits for its turn meanwhile."""
+    """TCP's half-close; the rest of its input still waits for its turn."""
     client = await bench.connected()
     count = 4_000
     client.writer.write(b"".join(SEND % (number, b"") for number in range(count)))

@@ -176,7 +176,7 @@ async def test_an_error_of_the_broker_ends_only_one_connection(
 
 
 class ManualLoop:
-    """Calls what is to be called when a test says so."""
+    """Makes the scheduled calls when the test requests it."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []

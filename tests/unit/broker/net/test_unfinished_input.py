@@ -1,4 +1,4 @@
-"""Frames that are not whole have a bound together: each gets its turn, and none keeps the others waiting for long."""
+"""Incomplete frames have a common limit: each gets its turn, and none delays the others for long."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ HEAD = b"h" * 100
 
 
 class Peer:
-    """Peer that reads nothing until the test says so."""
+    """Peer that reads nothing until the test permits it."""
 
     def __init__(self, memory: Memory) -> None:
         self.holder = Holder(memory)

@@ -1,4 +1,4 @@
-"""A session that has something to give though nothing was received gets a turn: soon, once, and not while held."""
+"""A session with output but without input gets a turn: soon, once, and not while it is held back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GIVEN_MAX = 2
 
 
 class WakingSession:
-    """Gives what it was told to give; ``received`` is what it was called with."""
+    """Session that outputs the bytes set by the test; ``received``: its input."""
 
     survives_errors = False
     can_pull = False
@@ -41,7 +41,7 @@ class WakingSession:
         return bool(self.waiting)
 
     def give(self, *prefetches: int) -> None:
-        """From now on it has those commands to give."""
+        """Add the commands that it returns next."""
         self.waiting.extend(SetPrefetch("s", prefetch) for prefetch in prefetches)
         self.wake()
 
@@ -92,7 +92,7 @@ class Bench:
                 await asyncio.sleep(0.001)
 
     async def turns(self) -> None:
-        """More turns of the loop than anything here takes."""
+        """Wait for more turns of the loop than any action here needs."""
         for _ in range(10):
             await asyncio.sleep(0)
 

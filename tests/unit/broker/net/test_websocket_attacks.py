@@ -40,7 +40,7 @@ async def answer_to(server: Server, data: bytes) -> tuple[int, bytes]:
 
 
 async def code_for(peer: Peer, *sent: bytes) -> int:
-    """With which code the server closes."""
+    """Return the code with which the server closes."""
     for each in sent:
         peer.writer.write(each)
     while (message := await peer.message())[0] != CLOSE:
@@ -136,7 +136,7 @@ async def test_a_slow_handshake_is_cut_off_in_time(websockets: Any) -> None:
         status, body = await answer_to(server, b"GET / HTTP/1.1\r\nHost: a\r\n")
         assert status == 408
         assert b"complete within 0.2 s" in body
-        assert engine.events == []  # the engine never heard of it
+        assert engine.events == []  # the engine got no event of it
 
 
 async def test_a_websocket_that_never_says_connect_is_cut_off(websockets: Any) -> None:

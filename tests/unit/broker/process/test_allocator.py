@@ -1,4 +1,4 @@
-"""Freed memory returns to the system, with the C library's heap, in a process of its own."""
+"""Freed memory returns to the system, with the C library's heap, in a separate process."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def test_a_disk_that_is_full_costs_lines_and_is_told_once(capfd: pytest.CaptureF
         target.gate.set()
         logger.warning("kept")
         lines.flush()
-        lines.flush()  # what is told of it comes behind
+        lines.flush()  # the report about it comes after
         assert target.written == b"kept\n3 lines of the log were dropped\n"
     finally:
         logger.removeHandler(lines)
@@ -226,14 +226,14 @@ def test_no_secret_is_in_a_line(make: Callable[..., Log], tmp_path: Path) -> Non
 def test_a_line_of_any_bytes_is_written(make: Callable[..., Log], tmp_path: Path) -> None:
     log = make(**to_file(tmp_path / "log"))
     root = logging.getLogger()
-    # What pytest keeps of a log cannot be told to another process with such a sign in it.
+    # pytest cannot pass a log with such a character to another process.
     root.handlers[:] = [each for each in root.handlers if not type(each).__module__.startswith("_pytest")]
     OURS.warning("%s", os.fsdecode(b"\xff"))
     log.close()
     assert b"\\udcff" in (tmp_path / "log").read_bytes()
 
 
-# ---- what a line is
+# ---- the content of a line
 
 
 ATTACK = 'bob\n2026-01-01 INFO all is well\r\x1b[2J\x85\u2028\u202e\x7f" event=started'

@@ -70,7 +70,7 @@ def test_it_knows_the_hours_of_a_change(day: str, hour: str) -> None:
     assert here.astimezone(UTC) == utc
 
 
-# ---- what a process may take is the least that the machine and its control groups say
+# ---- a process may use the least that the machine and its control groups permit
 
 
 MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

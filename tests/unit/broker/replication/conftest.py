@@ -1,4 +1,4 @@
-"""Sets in virtual time; and journals that a test wrote are closed when it is over."""
+"""Sets in virtual time. The journals of a test are closed at its end."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ def make(virtual: VirtualTime, tmp_path: Path) -> Iterator[NewSet]:
 
 @pytest.fixture
 def whole(make: NewSet) -> SmallSet:
-    """Of three."""
+    """A set of three nodes."""
     return make(3)

@@ -1,4 +1,4 @@
-"""A node's own copy: what stands there, what is cut, what comes; and what is left of it when something fails."""
+"""A node's copy of the journal: received bytes, truncated bytes, and the state after failures."""
 
 # proves: journal-copy
 
@@ -96,7 +96,7 @@ def content(files: JournalFiles, file: int, end: int) -> bytes:
     return Path(files.path(file)).read_bytes()[:end]
 
 
-# ---- what stands there
+# ---- the content at the start
 
 
 def test_received_bytes_are_there_after_a_restart(tmp_path: Path, own: Path) -> None:
@@ -117,7 +117,7 @@ def test_received_bytes_are_there_after_a_restart(tmp_path: Path, own: Path) -> 
 
 @pytest.mark.parametrize("file", [1, 2])
 def test_bad_bytes_are_damage_and_the_position_is_before_them(tmp_path: Path, source: SourceJournal, file: int) -> None:
-    """Before good ones; or where the last file begins."""
+    """The bad bytes are before good bytes, or at the beginning of the last file."""
     end = source.write("a")
     if file == 2:
         source.rotate()
@@ -267,7 +267,7 @@ def test_the_own_tail_ends_at_the_position(tmp_path: Path, source: SourceJournal
     assert copy.synced == end
 
 
-# ---- where it stands after that
+# ---- the position afterwards
 
 
 def test_a_node_that_differs_before_its_final_place_is_forked(tmp_path: Path, source: SourceJournal) -> None:
@@ -285,7 +285,7 @@ def test_a_node_that_differs_before_its_final_place_is_forked(tmp_path: Path, so
     assert not copy.is_forked(common, final)
 
 
-# ---- what comes
+# ---- received bytes
 
 
 @pytest.mark.parametrize(("file", "offset"), [(1, 600), (2, 1), (5, 100)])
@@ -441,7 +441,7 @@ def test_bytes_written_into_a_renamed_file_are_not_claimed(source: SourceJournal
     assert copy.synced == had
 
 
-# ---- what is left when the power goes, or a call fails
+# ---- the content after a power loss, or after a failed call
 
 
 class ForgettingDisk(FailingDisk):
@@ -546,7 +546,7 @@ def test_the_power_goes_at_any_moment_of_a_cut(scratch: Path, tmp_path: Path, pa
 
 
 def is_sync_of_a_name(failed: Failed) -> bool:
-    """For the model a name whose sync has failed once is never durable: then there is nothing to hold."""
+    """In the model, a name is never durable after a failed sync, so no promise about it can hold."""
     return failed.call == "fsync" and failed.path in (".", QUARANTINE)
 
 
@@ -582,7 +582,7 @@ def test_each_call_fails_then_it_begins_again(scratch: Path, parted: Any, failur
 
 @pytest.fixture
 def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each hundred bytes are synced."""
+    """After each hundred bytes there is a sync."""
     monkeypatch.setattr(copy_module, "UNSYNCED_BYTES_MAX", 100)
 
 

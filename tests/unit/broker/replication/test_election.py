@@ -193,7 +193,7 @@ FILE_BYTES = 4
 
 @dataclass
 class Journal:
-    """Each byte is (the epoch that wrote it, where it lies). A master goes on from a prefix of what some node has."""
+    """Each byte is (epoch that wrote it, file, offset). A master continues from a prefix of the bytes of some node."""
 
     content: list[tuple[int, int, int]] = field(default_factory=list)  # epoch, file, offset
 

@@ -1,4 +1,4 @@
-"""Two sides that find out whether they may talk, and what comes between them."""
+"""Handshake of two members: mutual proof of the token, and refusals."""
 
 # proves: a-hello-is-no-proof, other-set-is-refused, own-store-is-refused, peer-knows-the-token
 

@@ -95,7 +95,7 @@ def test_without_the_file_the_final_place_is_unknown(whole: SmallSet) -> None:
     assert len(standing.unheard()) == 2
 
 
-# ---- what a node knows of the others, in memory and in its file
+# ---- knowledge of a node about the others, in memory and in its file
 
 
 def said(store: str, node: str, end: int) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The codec: what goes in comes out, however the stream is split; and no bytes of a peer do any harm."""
+"""The codec: any split of the stream gives the encoded messages, and no bytes of a peer are harmful."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two directories with one store id, as a third member hears them; and a real set with a copy of one disk."""
+"""Two directories with one store id, as a third member sees them; and a real set with a copy of one disk."""
 
 # proves: twins, twins-are-refused
 
@@ -91,7 +91,7 @@ def test_a_linked_process_must_be_heard_again_after_another_of_its_store() -> No
     witness = Witness()
     witness.come("same life")
     witness.clock.now += 1.0
-    witness.go("same life")  # a process that is gone, and not called one of the two
+    witness.go("same life")  # a process that has ended, and is not reported as one of two
     witness.come("b")
     for seconds, is_hung_up in ((1.0, False), (S - E, False), (2 * E, True)):
         witness.clock.now += seconds

@@ -53,7 +53,7 @@ MANY_LIVES = {f"{n:032x}": n for n in range(LIVES_MAX)}
 
 
 def said(promise: Promise) -> Promise:
-    """But for the life, which a start may raise."""
+    """Return the promise without the fields that a start may change."""
     return replace(promise, life=0, is_met=False)
 
 
@@ -213,7 +213,7 @@ class Replacing:
 
 
 def replace_file(path: Path) -> None:
-    """By a copy, as a restored backup is."""
+    """Replace the file by a copy, like a restored backup."""
     shutil.copy(path, f"{path}.copy")
     os.replace(f"{path}.copy", path)
 
@@ -264,7 +264,7 @@ def test_a_promise_that_does_not_fit_is_not_written(tmp_path: Path) -> None:
 
 
 def large_founding() -> Founding:
-    """Of seven with long names."""
+    """Return a founding of seven stores with long names."""
     stores = [f"{n:032x}" for n in range(7)]
     return Founding(C, Voters(tuple(stores), dict.fromkeys(stores, "n" * 255)))
 
@@ -391,7 +391,7 @@ def test_the_power_goes_at_any_moment(scratch: Path, is_there: bool) -> None:
 
 
 def is_sync_of_a_name(failed: Failed) -> bool:
-    """For the model a name whose sync has failed once is never durable: then there is nothing to hold."""
+    """In the model, a name is never durable after a failed sync, so no promise about it can hold."""
     return failed.call == "fsync" and failed.node == 0
 
 
@@ -407,7 +407,7 @@ def is_sync_of_a_name(failed: Failed) -> bool:
 def test_each_call_fails_then_the_process_starts_again_and_the_power_goes(
     scratch: Path, is_there: bool, failure: Failure
 ) -> None:
-    """At any moment of both lives. What the second one reads the kernel may have in memory alone."""
+    """The failure comes at any moment of both lives. The second life may read data that is only in the page cache."""
     at, is_over = 0, False
     while not is_over:
         at += 1

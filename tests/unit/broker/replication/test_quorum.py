@@ -76,7 +76,7 @@ def test_the_greatest_value_that_a_quorum_reaches(values: list[tuple[int, int, i
     assert quorum_th(positions, quorum) == max(reached, default=None)
 
 
-# ---- how far a term has come, against the rule counted out by hand
+# ---- progress of a term, compared with the rule, counted in the test
 
 
 OWN = STORES[0]

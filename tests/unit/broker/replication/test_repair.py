@@ -154,7 +154,7 @@ def test_a_repair_that_counts_survives_the_loss_of_power(make: NewSet, is_there:
     assert content(master, file).rstrip(b"\0") == before.rstrip(b"\0")
 
 
-# ---- who may be given what
+# ---- members that may get data, and which data
 
 
 NOBODY: Any = (SimpleNamespace(ours={}), Known(lambda: 0.0))
@@ -235,7 +235,7 @@ def test_a_fetched_batch_is_verified_before_it_is_used(whole: SmallSet) -> None:
     assert copies.fetch(file, 0, ()) is None
 
 
-# ---- where it is written
+# ---- the place of the write
 
 
 def test_only_sealed_files_that_cannot_be_cut_are_repaired(whole: SmallSet) -> None:

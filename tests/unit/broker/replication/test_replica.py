@@ -84,7 +84,7 @@ def test_a_disk_is_replaced_by_removing_and_adding(whole: SmallSet) -> None:
 
 # proves: change-keeps-a-live-quorum
 def test_a_change_leaves_a_quorum_that_is_alive_and_caught_up(whole: SmallSet) -> None:
-    """To remove a living voter while another is dead would stop the set."""
+    """If a living voter were removed while another one is dead, the set would stop."""
     master = whole.begun()
     dead, lives = whole.others(master)
     whole.until(lambda: lives.replica.state.store in master.replica.state.term.live_stores(), "it answers")
@@ -115,7 +115,7 @@ def test_a_node_that_cannot_be_mended_leaves_the_lead_and_keeps_its_vote(whole: 
 
 
 def test_a_directory_from_a_backup_is_refused_until_its_promise_file_is_gone(whole: SmallSet, tmp_path: Path) -> None:
-    """Between the backup and now it may have promised, and said that it has what it now lacks."""
+    """Since the backup it may have promised, and reported records that it now lacks."""
     master = whole.begun()
     away, stays = whole.others(master)
     away.stop()
@@ -153,7 +153,7 @@ def test_a_file_removed_between_follow_and_begin_is_requested_again(whole: Small
     term = master.replica.state.term
     assert term is not None
     whole.until(lambda: term.stream(away.replica.state.store), "it asked")
-    whole.switch.cut.add((away.name, master.name))  # what it asks before BEGIN comes is not heard
+    whole.switch.cut.add((away.name, master.name))  # its requests before BEGIN do not arrive
     away.files.remove([away.files.list()[1]])
     assert not away.replica.status()["master"], "no BEGIN has come yet"
     whole.threads.sleep(0.5)

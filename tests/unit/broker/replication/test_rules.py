@@ -285,7 +285,7 @@ def test_a_node_that_answered_promises_nothing_until_the_lease_is_over(case: Cas
 
 @pytest.mark.parametrize("milliseconds", [5_000, 10_000, 20_000])
 def test_a_promise_holds_as_long_as_its_candidate_may_lead(case: Case, milliseconds: int) -> None:
-    """By the longer time-out, where two nodes have not the same; also when it has begun."""
+    """The longer time-out of the two nodes counts, also after the epoch has begun."""
     assert case.ask(case.two, 7, case.here, milliseconds=milliseconds).granted
     case.begin(case.two, 7, case.end)
     case.clock.now += max(T, milliseconds / 1000) - 0.1
@@ -555,7 +555,7 @@ def test_after_a_failure_of_the_disk_nobody_is_followed_for_a_while(case: Case) 
 
 
 def elected(case: Case) -> None:
-    """By its own voice and that of the second."""
+    """Let the replica be elected by its own vote and the vote of the second node."""
     case.stand()
     asked = case.last(case.two, PreVote)
     case.say(case.two, PreVoteAnswer(asked.id, True, "", 4, case.here, 1))
@@ -676,7 +676,7 @@ def test_a_journal_of_no_set_has_nothing_in_common(case: Case) -> None:
 
 
 def test_haves_of_another_epoch_do_not_count(case: Case) -> None:
-    case.say(case.three, Have(4, 4, 6, "disk", 0))  # nobody leads here
+    case.say(case.three, Have(4, 4, 6, "disk", 0))  # no master here
     term = leading(case)
     term.synced(term.epoch, 6)
     case.say(case.three, Follow(1, term.epoch, SET, ((4, *case.end),), (4,)))

@@ -1,6 +1,6 @@
-"""Stories that broke the first draft of replication, each played by real replicas in one process.
+"""Situations that broke the first design of replication, each played by real replicas in one process.
 
-Those that need processes stand in tests/acceptance/test_replicated_stories.py.
+For situations that need processes see tests/acceptance/test_replicated_stories.py.
 """
 
 # proves: replication-rules
@@ -162,7 +162,7 @@ def test_a_node_without_its_promise_file_is_a_learner(whole: SmallSet) -> None:
 
 # proves: a-promise-outlives-a-name
 def test_members_that_return_under_other_names_are_who_they_were(whole: SmallSet) -> None:
-    """All of them at once, two with each other's name and address: a node is its directory."""
+    """All nodes return at once, two with exchanged names and addresses: the directory identifies a node."""
     master = whole.begun()
     before = {node: (node.replica.state.store, node.name) for node in whole.nodes}
     for node in whole.nodes:
@@ -314,7 +314,7 @@ def test_a_power_loss_of_a_minority_loses_nothing_that_is_in_the_memory_of_a_quo
 
 
 def test_a_node_after_a_power_loss_counts_as_far_as_its_disk(make: NewSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two batches one was in its memory alone, the one behind it is on the disk. The master is gone for good: the
+    """Of two batches, one was only in memory; the one behind it is on the disk. The master never returns: the
     third node, which has both, is elected with the vote of the one that lost power."""
     whole = make(sync="quorum_mem", disk=LosingDisk)
     a = with_two_unsynced(whole, monkeypatch)
@@ -345,7 +345,7 @@ def test_one_unconfirmed_batch_ahead_and_gone_blocks_nobody(whole: SmallSet) -> 
 
 
 def test_without_a_directory_a_master_goes_on_and_another_is_elected(whole: SmallSet) -> None:
-    """All sessions ended at once, the servers emptied, then out of reach."""
+    """All sessions end at once, the servers lose their entries, and then the nodes cannot reach the servers."""
     a = whole.begun()
     whole.shared.forget_everything()
     for node in whole.nodes:
@@ -385,7 +385,7 @@ def test_a_follower_whose_disk_fails_once_follows_again(make: NewSet) -> None:
     whole.until_same()
 
 
-# ---- who may lead
+# ---- nodes that may lead
 
 
 def nobody_is_elected(whole: SmallSet, *nodes: SmallNode) -> bool:
@@ -421,7 +421,7 @@ def test_a_node_that_lost_its_promise_elects_nobody(whole: SmallSet) -> None:
 
 @pytest.mark.parametrize("is_both_ways", [True, False])
 def test_a_node_that_does_not_hear_the_master_disturbs_no_other(whole: SmallSet, is_both_ways: bool) -> None:
-    """C reaches B, and A reaches B. C would stand, and is as far as B; B hears a master with a quorum, and says no."""
+    """C reaches B, and A reaches B. C would be a candidate with as much as B. B refuses: its master has a quorum."""
     a = whole.elect()
     b, c = whole.others(a)
     a.write("before")

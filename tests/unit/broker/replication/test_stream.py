@@ -1,6 +1,6 @@
-"""A follower's stream: from the files while it is behind, handed over when it is live; no gap, nothing piled up.
+"""A follower's stream: read from the files while it is behind, then passed on directly; no gap, bounded buffers.
 
-Its pace: less while batches are late by what was usual before, more when they are not.
+The pace of the reads: slower while batches are later than usual, faster otherwise.
 """
 
 # proves: ended-stream-sends-nothing, live-only-at-the-end, replaced-stream-sends-nothing
@@ -255,7 +255,7 @@ def test_files_that_were_lacking_open_the_window_again(journal: Written, small_w
 
 
 def test_an_ended_stream_sends_nothing_more(journal: Written) -> None:
-    """On the same link another one begins, at another place."""
+    """Another stream begins on the same link, at another place."""
     link, stream = journal.follow()
     journal.until_live(stream)
     stream.end()
@@ -287,7 +287,7 @@ class EndedLink(NotedLink):
 
 
 def test_a_stream_whose_link_ended_waits_until_it_is_ended(journal: Written, virtual: VirtualTime) -> None:
-    """Otherwise it would use all of the processor while a disk delays the replica."""
+    """Without this wait, the thread would use a whole processor while a disk delays the replica."""
     link = EndedLink(threads=virtual.threads)
     _, stream = journal.follow(link=link)
     virtual.sleep(10)
@@ -319,7 +319,7 @@ USUAL = 0.02
 
 
 class Timed:
-    """A pace, and time that passes as is said."""
+    """A pace, and a clock that the test controls."""
 
     def __init__(self, batches: int = BATCHES_MIN) -> None:
         self.now = 1_000.0

@@ -137,7 +137,7 @@ def test_a_peer_with_another_identity_is_refused(make: Make, caplog: pytest.LogC
     assert a.events == b.events == []
 
 
-# ---- what is named, and to whom
+# ---- reports of refusals, and their receivers
 
 
 @pytest.mark.parametrize("first", ["HELLO of nobody", "HELLO of a member that is linked", "CHALLENGE", "a wrong proof"])

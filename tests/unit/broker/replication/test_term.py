@@ -1,4 +1,4 @@
-"""A term: its lease, what it waits for, who deposes it, and how its voters change."""
+"""A term: its lease, its waits, its end by another master, and changes of its voters."""
 
 # proves: an-epoch-has-one-writer, term
 
@@ -95,7 +95,7 @@ def case(tmp_path: Path) -> Iterator[Case]:
 
 
 def test_a_disk_that_returns_with_less_counts_for_its_content(case: Case) -> None:
-    """By a new link. A FOLLOW that comes late on a link says less than the HAVEs before it, and takes nothing back."""
+    """A new link shows the lost data. A late FOLLOW on a link reports less than earlier HAVEs, and has no effect."""
     place, less, more = (EPOCH, 200), (EPOCH, 150), (EPOCH, 300)
     case.begin()
     case.wrote(more)
@@ -252,7 +252,7 @@ def test_without_a_lease_nothing_is_confirmed(case: Case) -> None:
 
     def alive() -> None:
         case.clock.now += 0.9 * T
-        case.have(TWO, FIRST)  # it has it, and may have promised to somebody since
+        case.have(TWO, FIRST)  # it has it, and may have promised to another node since
 
     with pytest.raises(NoProof):
         case.settle(FIRST, alive)
@@ -426,7 +426,7 @@ def test_a_change_that_is_given_up_may_be_followed_by_another(case: Case) -> Non
         case.term.propose(VOTERS.add(FOUR, "n4"))
 
 
-# ---- an epoch has one writer: whoever comes late, or again, gets none
+# ---- an epoch has one writer: a late or repeated request gets none
 
 
 def of(term: Any) -> SetAuthority:

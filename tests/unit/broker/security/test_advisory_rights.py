@@ -24,7 +24,7 @@ EVERYBODY = frozenset({"*"})
 OWNERS = frozenset({"owners"})
 KINDS = (DestinationKind.QUEUE, DestinationKind.TOPIC)
 RIGHTS = [
-    # As in the examples of ActiveMQ: everybody may read all advisory topics.
+    # As in the examples of ActiveMQ: every client may read all advisory topics.
     Grant(DestinationKind.TOPIC, "ActiveMQ.Advisory.>", EVERYBODY, EVERYBODY, EVERYBODY),
     Grant(DestinationKind.TOPIC, ">", OWNERS | BROKERS, OWNERS, ADMINS | OWNERS, BROKERS),
     Grant(DestinationKind.QUEUE, ">", OWNERS | BROKERS | WATCHERS, OWNERS | SHOPS, ADMINS | OWNERS, BROKERS),
@@ -78,7 +78,7 @@ HEARS = {
 
 
 def told(client: Any) -> str:
-    """All that was delivered, wherever it stands in the messages."""
+    """Return the text of all fields of all delivered messages."""
     return "".join(
         repr(message_of(each.message.raw)) for each in client.session.delivered if each.message.raw is not None
     )

@@ -96,7 +96,7 @@ def test_another_user_can_neither_end_a_branch_nor_learn_of_it(
     eve = harness.come("eve")
     assert not ended(harness, eve, how())
     (refused,) = eve.session.errors
-    # The code on which a transaction manager tries again later: no outcome is told.
+    # The code on which a transaction manager tries again later: it gives no outcome.
     assert (refused.xa_code, refused.is_fatal, refused.receipt) == (XAER_RMFAIL, False, "r")
     assert ended(harness, harness.come("alice"), how())
 

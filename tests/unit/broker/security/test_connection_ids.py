@@ -1,4 +1,4 @@
-"""A connection id belongs to who had it first, also while he is away: the ids of his messages begin with it."""
+"""A connection id belongs to its first user for good: the ids of this user's messages begin with it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Later(Everybody):
 
 
 class Secured(Harness):
-    """With users; what it does is done at once."""
+    """A harness with users, whose work is done at once."""
 
     access: Any = Everybody()
 

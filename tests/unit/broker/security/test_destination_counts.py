@@ -1,4 +1,4 @@
-"""No user creates so many destinations that others have no room; advisory topics do not stay."""
+"""The destinations of one user leave space for other users. Advisory topics do not stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A durable subscription belongs to the user who made it, also while he is away."""
+"""A durable subscription belongs to the user who made it, also while the user is not connected."""
 
 from __future__ import annotations
 

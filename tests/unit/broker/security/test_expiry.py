@@ -1,4 +1,4 @@
-"""Certificates that expire are told of while there is time."""
+"""Certificates that expire soon are reported in time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.promise("certificates-are-reloaded")
 
 
 class Clock:
-    """Of a test: seconds since 1970."""
+    """Clock that the test sets, in seconds since 1970."""
 
     def __init__(self) -> None:
         self.now = time.time()

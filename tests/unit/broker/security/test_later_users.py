@@ -1,4 +1,4 @@
-"""For whom the broker does something later: the user as it is then."""
+"""Later actions of the broker for a user use the rights that the user has at that time."""
 
 # proves: a-user-needs-a-name, removed-users-act-no-more, users-before-bridges, bridges-are-not-anonymous
 
@@ -94,7 +94,7 @@ async def test_the_directory_ends_sessions_of_removed_or_changed_users_and_a_sil
     ):
         people.people = {} if said is None else {("dora", "d"): said}
         people.asked = 0
-        access.reload()  # forgets what the directory said
+        access.reload()  # forgets the answers of the directory
         for caller in everybody:
             guard.sessions.begin(caller)
         ends = {each.name: guard.sessions.ends_of(each.name) for each in everybody}
@@ -115,7 +115,7 @@ async def test_a_login_after_a_change_of_the_directory_or_file_uses_the_present_
     file, people = tmp_path / "users", Remembered()
     file.write_text("bob:!:\n")
     access = Logins(users_file=str(file), directory=people)
-    with monkeypatch.context() as patch:  # what was said at the login does not hold, as after a minute
+    with monkeypatch.context() as patch:  # the answer at the login is no longer valid, as after a minute
         patch.setattr("tandemmq.broker.security.identities.HOLDS_SECONDS", 0.0)
         assert await connect(access, "dora", "d") == DORA
     now = Principal("dora", frozenset({"shops"}))

@@ -56,7 +56,7 @@ def test_a_user_with_the_right_password_has_the_directorys_groups(plan: LdapPlan
         ("", "d-pass"),
         # A bind without a password succeeds at the server (RFC 4513, 5.1.2): it is never sent.
         ("dora", ""),
-        # What would be a filter of its own is a name that nobody has.
+        # A text that could be a filter is a name that no user has.
         ("*", "d-pass"),
         ("dor*", "d-pass"),
         ("dora)(uid=*", "d-pass"),

@@ -82,7 +82,7 @@ async def connect(
 
 def refusal_text(answer: Answer) -> str:
     assert isinstance(answer, ClientError), f"{answer} got in"
-    is_wrong = answer.message.startswith("User name") and not answer.detail  # else he is not served, or not now
+    is_wrong = answer.message.startswith("User name") and not answer.detail  # otherwise not served, or not now
     assert (answer.kind, answer.is_fatal) == (ErrorKind.LOGIN if is_wrong else ErrorKind.SECURITY, True)
     return answer.message
 
@@ -157,7 +157,7 @@ async def test_a_client_without_a_name_is_served_as_configured(
     without_users = Logins(anonymous=anonymous)
     for peer, expected in (("127.0.0.1:1", here), ("[::1]:1", here), ("10.0.0.1:1", there), ("?", there)):
         assert isinstance(await connect(access, peer=peer), Principal) is expected
-        # Where no users are known any name is nobody's.
+        # Without users, a name belongs to no user.
         answer = await connect(without_users, "alice", "x", peer=peer)
         assert (answer == logins.ANONYMOUS) is expected
     access.close()
@@ -255,7 +255,7 @@ def test_an_ipv6_network_counts_as_one_address() -> None:
     assert login_throttle.network("?") == "?"
 
 
-# ---- who waits for whom
+# ---- logins that wait for others
 
 
 class Held:
@@ -502,7 +502,7 @@ def test_a_new_password_costs_what_it_should() -> None:
     assert (passwords.make("x").ln, passwords.UNKNOWN_USER.ln) == (14, 14)
 
 
-# ---- what changes
+# ---- changes of the file
 
 
 def refresh(access: Logins) -> None:

@@ -50,7 +50,7 @@ def test_a_topic_that_a_failover_took_begins_again(schedule: dict[str, Any], lis
     world.come()
     if listening != NEWS:
         world.root.subscribe("s", listening, AckMode.AUTO)
-    world.wait(65)  # nobody has named the topic since
+    world.wait(65)  # no client has named the topic since
     if listening == NEWS:
         world.root.subscribe("s", listening, AckMode.AUTO)
     world.wait(65)

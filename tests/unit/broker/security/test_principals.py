@@ -1,6 +1,6 @@
-"""Each way of a message, a consumer or a destination needs the rights that its user has at that time.
+"""Each way of a message, a consumer or a destination requires the rights that its user has at that time.
 
-What begins counts for that user. Each way is crossed with all rights.
+A destination that begins counts for that user. Each way is combined with all rights.
 """
 
 # proves: recreating-needs-the-right, each-copy-needs-the-right, reading-needs-the-right
@@ -372,7 +372,7 @@ def test_a_due_message_waits_until_its_user_is_known(kind: ErrorKind, seconds: i
     assert (world.count(SECRET), world.counts["scheduled"]) == (1, 0)
 
 
-# ---- what begins counts
+# ---- destinations that begin count for their user
 
 
 LIMIT: Final = 12

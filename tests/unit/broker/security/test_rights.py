@@ -1,4 +1,4 @@
-"""Rights of groups on destinations, and what the log tells of refusals."""
+"""Rights of groups on destinations, and refusals in the log."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_without_entries_everything_is_granted() -> None:
 
 
 def test_a_pattern_is_read_by_who_may_read_something_of_it() -> None:
-    # Each queue that it comes to is asked for then.
+    # The rights are checked for each queue that it reaches.
     assert may(SHOP, READ, QUEUE, ">")
     assert may(SHOP, READ, QUEUE, "*.NEW")
     assert not may(SHOP, READ, QUEUE, "*.NEW.>.A")
@@ -127,7 +127,7 @@ def test_the_cached_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         assert len(checked._remembered) <= 5
 
 
-# ---- the log tells who was refused what: once, then how often, and no more lines than it can bear
+# ---- the log has each refusal once, then their number, in a limited number of lines
 
 
 SENTENCE = "User eve is not authorized to write to: queue://bills"

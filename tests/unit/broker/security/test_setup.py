@@ -119,7 +119,7 @@ def test_a_connector_has_the_files_of_all_or_its_own(authority: Authority) -> No
     assert tls is not None
     assert tls.context.verify_mode is ssl.CERT_NONE
     assert tls.context.minimum_version is ssl.TLSVersion.TLSv1_3
-    # The key of [tls] is not taken with a certificate of its own.
+    # With a separate certificate, the key of [tls] is not used.
     query = f"tls.certificate={own}&needClientAuth=true&transport.enabledProtocols=TLSv1.2,TLSv1.3"
     other = tls_of(*listening(f"ssl://h:1?{query}", *common))
     assert other is not None

@@ -60,7 +60,7 @@ def stored(harness: Any, user: str = "ann") -> int:
 
 
 def check_counts(harness: Any, *users: str) -> None:
-    """Nothing is on its way: the count is what the store holds."""
+    """No message is in progress: the count equals the bytes in the store."""
     harness.turn()
     for user in users:
         assert used(harness, user) == stored(harness, user)
@@ -346,7 +346,7 @@ def test_a_session_without_room_keeps_its_state_and_may_end_what_it_retained(
 
 
 def test_the_count_equals_the_bytes_in_the_store(harness: Secured) -> None:
-    """In any order, by two users, with failovers; a quick model of it is the store in memory, which counts anew."""
+    """In any order, by two users, with failovers. The store in memory, which counts again, is the quick model."""
     dice = random.Random(SEED)
     clients: list[Any] = []
 
@@ -392,7 +392,7 @@ def test_the_count_equals_the_bytes_in_the_store(harness: Secured) -> None:
 
 
 class LimitedTerm(EngineTerm):
-    """With users."""
+    """A term with users."""
 
     engine_settings = EngineSettings(user_stored_bytes_max=LIMIT)
     access = Everybody()

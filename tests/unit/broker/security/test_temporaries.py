@@ -1,4 +1,4 @@
-"""Temporary destinations: only those hear of them who may know their names, once there are rights."""
+"""Temporary destinations: with rights, only clients that may know their names get advisories about them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def harness() -> Harness:
 
 
 def heard(client: Any) -> list[tuple[str, str]]:
-    """The names that it was told of, and whether they began or ended."""
+    """Return the names in its advisories, and whether they began or ended."""
     found = []
     for delivered in client.session.delivered:
         if delivered.message.raw is None:
@@ -100,7 +100,7 @@ def test_a_later_subscriber_gets_the_same_advisories(harness: Harness) -> None:
 
 
 def test_a_client_that_gets_the_name_hears_of_its_creation_first_and_of_its_end(harness: Harness) -> None:
-    """Java clients send to no temporary destination of which they have not heard."""
+    """Java clients send only to temporary destinations that were announced to them."""
     bob, eve, ann = harness.come("bob"), harness.come("eve"), harness.come("ann")
     bob.subscribe("s", ORDERS, AckMode.AUTO)
     made = harness.temporary(ann)
@@ -167,7 +167,7 @@ def test_advisories_about_connections_need_their_own_right(harness: Harness, top
 
 
 def test_a_pattern_comes_to_no_more(harness: Harness) -> None:
-    """Neither now nor when it begins, where it is told what there is."""
+    """No advisory now, nor when a subscription begins and gets the present state."""
     eve, root = harness.come("eve", ">"), harness.come("root", ">")
     ann = harness.come("ann")
     root.subscribe("s", SALES)

@@ -94,7 +94,7 @@ async def test_an_old_protocol_is_refused(authority: Authority) -> None:
         assert (await echo.ask(client(authority)))[0] == "None"
 
 
-# ---- what changes while it listens
+# ---- changes while it listens
 
 
 def refresh(tls: Tls) -> None:
@@ -182,7 +182,7 @@ async def test_files_that_are_wrong_change_nothing(authority: Authority, caplog:
         assert (await echo.ask(client(authority)))[1] == "CN=broker,O=Example"
 
 
-# ---- what is wrong at start
+# ---- errors at the start
 
 
 def test_a_key_with_a_password_is_read_with_it_and_never_asked_for(authority: Authority, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_an_invalid_file_is_named(authority: Authority, tmp_path: Path) -> None:
             make_context(plan)
 
 
-# ---- who a certificate names
+# ---- the user that a certificate names
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Settings that limit one user: the refusal names the setting, others notice nothing, and what ended counts no more."""
+"""Limits of one user: the refusal names the setting, other users are not affected, and ended objects do not count."""
 
 # proves: connections-of-a-user, destinations-of-a-user
 

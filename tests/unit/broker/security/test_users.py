@@ -1,4 +1,4 @@
-"""The file of users: what it says, what is wrong with it, and how it is written."""
+"""The file of users: its content, its errors, and how it is written."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_defaults_in_two_places_are_equal(copy: SettingsCopy[Any, Any]) -> None:
             assert type(value) is type(usual[name]), f"{copy.target.__name__}.{name}"
 
 
-# ---- what copying does
+# ---- effects of a copy
 
 
 class Table(Section):

@@ -30,7 +30,7 @@ from tandemmq.store.settings import StoreSettings
 
 MIB = 1 << 20
 
-#: key in [store], what is said there, and what the store is told: times in seconds there
+#: key in [store], its value there, and the value for the store: times in seconds there
 SAID = {
     "journal_disk_sync_strategy": ("periodic", "periodic"),
     "journal_disk_sync_interval": ("250ms", 0.25),
@@ -59,7 +59,7 @@ SAID = {
 }
 
 
-#: Keys of [store] that no store is told, and who reads them.
+#: Keys of [store] that no store gets, and the part that reads them.
 NOT_TOLD = {
     "directory": "broker.wiring",
     "index_directory": "broker.wiring",
@@ -110,7 +110,7 @@ def test_an_idle_store_looks_as_often_as_the_lock_is_proved() -> None:
     assert settings_of("locker.lock_keep_alive_period=0").fence_check_interval == FENCE_CHECK_SECONDS_MAX
 
 
-# ---- where what a part does by itself is also a setting, both are the same
+# ---- if the default of a part is also a setting, both are the same
 
 
 SETTINGS = load(None, {})
@@ -152,7 +152,7 @@ def test_commands_ask_where_a_broker_listens_by_itself() -> None:
     assert f"failover:({SETTINGS.connectors[0].uri})" == DEFAULT_URL
 
 
-# ---- secrets of a set, said or in a file
+# ---- secrets of a set, in the settings or in a file
 
 
 def table(**values: object) -> ReplicationSettings:

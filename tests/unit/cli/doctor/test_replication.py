@@ -1,4 +1,4 @@
-"""`tandemmq doctor replication`: settings that lead where they should, and those that do not."""
+"""`tandemmq doctor replication`: correct settings, and settings with errors."""
 
 from __future__ import annotations
 

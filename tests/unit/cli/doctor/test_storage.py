@@ -1,4 +1,4 @@
-"""The checks of `tandemmq doctor storage`: what they say of a good volume, and of one where nothing is shared."""
+"""`tandemmq doctor storage`: results for a good volume, and for a volume that is not shared."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCRATCH = ".doctor-" + "0" * 32
 
 @contextmanager
 def ground_over(mine: Path, theirs: Path) -> Iterator[ProbePair]:
-    """Two hands, each in a scratch directory below a directory of its own, or of both."""
+    """Two hands, each in a scratch directory below a separate directory, or below a common one."""
     for directory in {mine, theirs}:
         (directory / SCRATCH).mkdir(parents=True)
     remote_probe = fork_remote_probe(str(theirs))
@@ -59,7 +59,7 @@ def test_a_local_disk_has_no_objections_and_no_files_are_left(tmp_path: Path) ->
 def test_two_hosts_that_share_nothing_are_found_out(
     tmp_path: Path, name: str, check: Callable[[ProbePair], Finding]
 ) -> None:
-    """Each sees its own directory: the worst that a volume can do to a pair."""
+    """Each process sees a different directory: the worst behaviour of a volume for a pair."""
     with ground_over(tmp_path / "a", tmp_path / "b") as pair:
         # The file of the lock is made by one; the other one has it too, and it is another file.
         for number in range(2):

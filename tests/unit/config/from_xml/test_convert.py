@@ -1,4 +1,4 @@
-"""ActiveMQ's configurations become settings that the loader accepts, and nothing in them is dropped without a word."""
+"""Conversion of ActiveMQ configurations. The loader accepts the settings, and each part is converted or has a note."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def table(found: Converted) -> dict[str, Any]:
 
 
 def reasons(found: Converted) -> dict[tuple[str, str], str]:
-    """Of what is told: element, and attribute without its value (of what was left as a whole: "") -> reason."""
-    told: dict[tuple[str, str], str] = {}
+    """Return the reasons of the notes: (element, attribute) -> reason. The attribute is "" for a whole element."""
+    noted: dict[tuple[str, str], str] = {}
     for note in found.notes:
         for part in note.parts or ("",):
-            told[note.path.rpartition("/")[2], part.partition("=")[0]] = note.reason
-    return told
+            noted[note.path.rpartition("/")[2], part.partition("=")[0]] = note.reason
+    return noted
 
 
 def forgotten(raw: bytes, found: Converted) -> list[str]:
-    """Elements, attributes and texts that are neither carried nor stand in a note."""
+    """Return the elements, attributes and texts that are neither converted nor named in a note."""
     carried = {(path, attribute) for _, path, attribute, _ in found.carried}
 
-    def is_told(path: str, name: str | None) -> bool:
+    def is_noted(path: str, name: str | None) -> bool:
         for note in found.notes:
             if note.path == path and (name is None or any(part.startswith(f"{name}=") for part in note.parts)):
                 return True
@@ -66,7 +66,7 @@ def forgotten(raw: bytes, found: Converted) -> list[str]:
         f"{element.path} {name}"
         for element in read(raw).walk()
         for name in (None, *element.attributes, *(["#text"] if element.text else []))
-        if (element.path, name) not in carried and not is_told(element.path, name)
+        if (element.path, name) not in carried and not is_noted(element.path, name)
     ]
 
 
@@ -102,7 +102,7 @@ def test_the_configuration_of_debian_is_converted(path: Path, require_service: A
     assert [note for note in found.notes if note.reason == UNKNOWN] == [], "ActiveMQ ships nothing that is not known"
 
 
-# ---- what becomes of what
+# ---- results of the conversion
 
 
 def test_the_standard_file() -> None:
@@ -124,12 +124,12 @@ def test_the_standard_file() -> None:
             {"queue": ">", "dead_letter_strategy": {"type": "shared"}},
         ],
     }
-    told = reasons(found)
-    assert "40 %" in told["memoryUsage", "percentOfJvmHeap"]
-    assert "disk_reserve" in told["storeUsage", "limit"]
-    assert "transport.closeAsync" in told["transportConnector[3]", "uri"]
-    assert "--properties" in told["bean", "class"]
-    assert "serves all clients" in told["broker", ""]
+    noted = reasons(found)
+    assert "40 %" in noted["memoryUsage", "percentOfJvmHeap"]
+    assert "disk_reserve" in noted["storeUsage", "limit"]
+    assert "transport.closeAsync" in noted["transportConnector[3]", "uri"]
+    assert "--properties" in noted["bean", "class"]
+    assert "serves all clients" in noted["broker", ""]
 
 
 def test_notes_stand_in_the_file_with_their_lines() -> None:
@@ -149,11 +149,11 @@ def test_settings_of_a_store_go_by_its_tables() -> None:
         "index_cache_size": 100000,
         "journal_disk_sync_strategy": "never",
     }
-    told = reasons(found)
-    assert "checkpoint_records" in told["kahaDB", "indexWriteBatchSize"]
-    assert told["broker", "deleteAllMessagesOnStartup"].startswith("only false is available here")
-    assert ("kahaDB", "preallocationStrategy") not in told, "zeros are written anyway"
-    assert ("policyEntry", "optimizedDispatch") not in told
+    noted = reasons(found)
+    assert "checkpoint_records" in noted["kahaDB", "indexWriteBatchSize"]
+    assert noted["broker", "deleteAllMessagesOnStartup"].startswith("only false is available here")
+    assert ("kahaDB", "preallocationStrategy") not in noted, "zeros are written anyway"
+    assert ("policyEntry", "optimizedDispatch") not in noted
 
 
 def test_several_stores() -> None:
@@ -163,16 +163,16 @@ def test_several_stores() -> None:
         {"queue": "ORDERS.>", "journal_max_file_length": "8mb"},
         {"per_destination": True, "journal_disk_sync_strategy": "never"},
     ]
-    told = reasons(converted("everything.xml"))
-    assert "for all stores" in told["kahaDB", "directory"]
-    assert told["locker", "<shared-file-locker>"] == "All stores have one lock: set [locker]."
-    assert "journal of transactions" in told["mKahaDB", "journalWriteBatchSize"]
+    noted = reasons(converted("everything.xml"))
+    assert "for all stores" in noted["kahaDB", "directory"]
+    assert noted["locker", "<shared-file-locker>"] == "All stores have one lock: set [locker]."
+    assert "journal of transactions" in noted["mKahaDB", "journalWriteBatchSize"]
     assert table(converted("everything.xml"))["locker"] == {
         "type": "shared-file",
         "lock_acquire_sleep_interval": 5000,
         "fail_if_locked": True,
     }
-    assert told["shared-file-locker", "queryTimeout"] == "A lock of the kind shared-file does not use it."
+    assert noted["shared-file-locker", "queryTimeout"] == "A lock of the kind shared-file does not use it."
 
 
 def test_locks_as_the_customers_documents_have_them() -> None:
@@ -192,9 +192,9 @@ def test_locks_as_the_customers_documents_have_them() -> None:
         "data_source": "mysql://shop@db.example:3306/shop",
     }
     assert database["store"] == {"directory": "/var/lib/activemq/data"}
-    told = reasons(converted("document_database.xml"))
-    assert "no store in a database" in told["jdbcPersistenceAdapter", ""]
-    assert "TANDEMMQ_LOCKER__DATA_SOURCE" in told["property[4]", "value"]
+    noted = reasons(converted("document_database.xml"))
+    assert "no store in a database" in noted["jdbcPersistenceAdapter", ""]
+    assert "TANDEMMQ_LOCKER__DATA_SOURCE" in noted["property[4]", "value"]
     lease = converted("document_lease.xml")
     assert table(lease)["locker"]["type"] == "lease-database"
     assert "fill in locker.data_source" in reasons(lease)["jdbcPersistenceAdapter", "dataSource"]
@@ -237,11 +237,11 @@ def test_a_replicated_set() -> None:
         "sync": "quorum_mem",
         "weight": 2,
     }
-    told = reasons(found)
-    assert "zk_password_file" in told["replicatedLevelDB", "zkPassword"]
-    assert "security_token_file" in told["replicatedLevelDB", "securityToken"]
-    assert "begins empty" in told["replicatedLevelDB", ""]
-    assert ("broker", "brokerName") not in told, "it is the same on all nodes"
+    noted = reasons(found)
+    assert "zk_password_file" in noted["replicatedLevelDB", "zkPassword"]
+    assert "security_token_file" in noted["replicatedLevelDB", "securityToken"]
+    assert "begins empty" in noted["replicatedLevelDB", ""]
+    assert ("broker", "brokerName") not in noted, "it is the same on all nodes"
     assert "its own name" in reasons(converted("standard.xml"))["broker", "brokerName"]
 
 
@@ -250,10 +250,10 @@ def test_the_reason_of_each_refusal_is_told_where_several_are_wrong() -> None:
         "<persistenceAdapter><replicatedLevelDB useLock='true' lockKeepAlivePeriod='5' replicas='99'/>"
         "</persistenceAdapter>"
     )
-    told = reasons(found)
+    noted = reasons(found)
     for name in ("useLock", "lockKeepAlivePeriod"):
-        assert told["replicatedLevelDB", name].startswith("A set chooses its master itself")
-    assert told["replicatedLevelDB", "replicas"] == "Expected at most 9."
+        assert noted["replicatedLevelDB", name].startswith("A set chooses its master itself")
+    assert noted["replicatedLevelDB", "replicas"] == "Expected at most 9."
 
 
 def test_a_replicated_set_without_a_right_name_is_called_as_in_activemq() -> None:
@@ -278,7 +278,7 @@ def test_policies_of_the_map_and_of_plugins_make_entries_that_hold_alone() -> No
         "process_expired": False,
     }
     assert entries["ORDERS.>", None]["redelivery"] == {"maximum_redeliveries": 2}
-    # The plugin's own entry has what the policy map says of that queue.
+    # The entry of the plugin has the values of the policy map for that queue.
     assert entries["ORDERS.EU", None]["queue_prefetch"] == 10
     assert entries["ORDERS.EU", None]["redelivery"] == {"maximum_redeliveries": 4, "redelivery_delay": 10000}
     for name in ("A", "B"):
@@ -288,10 +288,10 @@ def test_policies_of_the_map_and_of_plugins_make_entries_that_hold_alone() -> No
     assert prices["subscription_recovery_policy"] == {"type": "timed", "recover_duration": 5000}
     assert prices["redelivery"] == {"maximum_redeliveries": 2}
     assert entries[None, ">"]["durable_topic_prefetch"] == entries[">", None]["durable_topic_prefetch"] == 7
-    told = reasons(found)
-    assert "Expected a size" in told["policyEntry", "memoryLimit"]
-    assert "Java" in told["redeliveryPlugin", ""]
-    assert "checked every second" in told["abortSlowAckConsumerStrategy", "checkPeriod"]
+    noted = reasons(found)
+    assert "Expected a size" in noted["policyEntry", "memoryLimit"]
+    assert "Java" in noted["redeliveryPlugin", ""]
+    assert "checked every second" in noted["abortSlowAckConsumerStrategy", "checkPeriod"]
 
 
 def test_a_name_is_closer_than_a_pattern_that_begins_with_it() -> None:
@@ -357,14 +357,14 @@ def test_options_of_a_connector_are_kept_where_they_mean_something() -> None:
     found = converted("everything.xml")
     (connector,) = table(found)["connectors"]
     assert connector == {"uri": "tcp://0.0.0.0:61616?updateClusterClients=true&maximumConnections=50"}
-    told = reasons(found)
-    uri = told["transportConnector", "uri"]
+    noted = reasons(found)
+    uri = noted["transportConnector", "uri"]
     assert "trace" in uri
     assert "wireFormat.cacheEnabled=false" in uri
     assert "keepAlive" not in uri
-    assert "true or false" in told["transportConnector", "allowLinkStealing"]
-    assert "no choice" in told["transportConnector", "rebalanceClusterClients"]
-    assert "one Java process" in told["transportConnector[2]", "uri"]
+    assert "true or false" in noted["transportConnector", "allowLinkStealing"]
+    assert "no choice" in noted["transportConnector", "rebalanceClusterClients"]
+    assert "one Java process" in noted["transportConnector[2]", "uri"]
 
 
 def test_a_broker_whose_connectors_all_stay_behind_listens_nowhere() -> None:
@@ -388,10 +388,10 @@ def test_connectors_of_amqp_are_carried_with_their_options() -> None:
         "&wireFormat.connectAttemptTimeout=5000&wireFormat.allowNonSaslConnections=true&needClientAuth=true",
         "amqp+nio://0.0.0.0:5673",
     ]
-    told = reasons(found)["transportConnector[3]", "uri"]
-    assert "credit for 500 messages" in told
-    assert "transformer=native or jms" in told
-    assert "log-level" in told
+    noted = reasons(found)["transportConnector[3]", "uri"]
+    assert "credit for 500 messages" in noted
+    assert "transformer=native or jms" in noted
+    assert "log-level" in noted
 
 
 def test_connectors_of_mqtt_and_websocket_are_carried_with_their_options() -> None:
@@ -420,7 +420,7 @@ def test_a_store_without_a_directory_uses_the_data_directory_of_the_broker() -> 
     assert table(of_broker(kahadb, attributes))["store"] == {"directory": "/k"}
 
 
-# ---- who may
+# ---- users and rights
 
 
 def test_users_are_written_as_hashes_or_named() -> None:
@@ -482,7 +482,7 @@ def test_passwords_inside_of_addresses_are_not_written_either() -> None:
     assert "keyStorePassword=***" in found.text
 
 
-# ---- what is not known, and what is not read
+# ---- unknown elements, and unreadable files
 
 
 def test_an_unknown_element_is_named_with_its_content() -> None:
@@ -527,7 +527,7 @@ def test_a_note_cannot_end_its_line_nor_move_a_cursor() -> None:
     assert "\x9b" not in found.text
 
 
-# ---- anything
+# ---- random configurations
 
 
 ATTRIBUTES = [found.name for found in (*KAHADB, *LOCKER, *POLICY_ENTRY)] + [*BROKER, *CONNECTOR]

@@ -1,4 +1,4 @@
-"""XML that would harm its reader is refused in plain words; lines and placeholders are right."""
+"""Dangerous XML is refused with a clear text. Line numbers and placeholders are correct."""
 
 from __future__ import annotations
 

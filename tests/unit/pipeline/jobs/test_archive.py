@@ -204,5 +204,5 @@ def test_damage_is_told_and_a_copy_of_a_store_adds_nothing(spark: SparkSession, 
     assert not found.is_clean
     assert found.findings[-1].endswith(f"{min(store, copy)}: db-2.log.")
     assert in_lake(spark, lake, "messages") == keys([str(store)], "messages", first=2, last=3)
-    (store / "db-1.log").unlink()  # nobody asked for it
+    (store / "db-1.log").unlink()  # without a request
     assert run(spark, Sources((str(store), str(copy)), first=2, last=3), lake).is_clean

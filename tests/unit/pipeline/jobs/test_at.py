@@ -1,4 +1,4 @@
-"""The content of queues at a moment is what a browser saw then."""
+"""The content of queues at a moment equals the content that a browser saw then."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_contents_at_a_place_are_those_of_that_moment(spark: SparkSession, t
 
 
 def test_at_a_time_is_what_a_browser_saw(spark: SparkSession, tmp_path: Path) -> None:
-    """Each batch of this store shows the time in front, so a clock stands between what was before and behind."""
+    """Each batch of this store begins with a mark of the time, so each place has a clock before it and after it."""
     directory = tmp_path / "store"
     directory.mkdir()
     term = Term(str(directory), settings=replace(ARCHIVING, clock_mark_interval=0.0001))

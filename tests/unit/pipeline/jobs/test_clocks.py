@@ -1,4 +1,4 @@
-"""Every record stands between a clock before it and one behind it, over the borders of files."""
+"""Each record is between a clock before it and a clock after it, also across files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs.clocks import clocked
 
-# What Spark computes has mark.service.
+# Tests that compute with Spark have mark.service.
 
 START = 1_700_000_000
 

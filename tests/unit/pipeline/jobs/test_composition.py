@@ -13,7 +13,7 @@ from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs import composition, dead_letters, duplicates, effects
 from tandemmq.pipeline.table import Table
 
-# What Spark computes has mark.service.
+# Tests that compute with Spark have mark.service.
 
 NINE = datetime(2026, 11, 3, 9, tzinfo=UTC)
 TEN = datetime(2026, 11, 3, 10, tzinfo=UTC)
@@ -129,7 +129,7 @@ def test_an_empty_journal_has_nothing_to_say() -> None:
 
 
 def stored(number: int, offset: int, **others: Any) -> dict[str, Any]:
-    """The message ``number`` of a producer, in the queue orders, with a body of its own."""
+    """The message ``number`` of a producer, in the queue orders, with a unique body."""
     return {
         "file": 1,
         "offset": offset,

@@ -70,7 +70,7 @@ def lives(engine: Any) -> DataFrame:
             life(3700, state="live"),
             life(3800, state="live"),
             life(3900, 7300, 7300, state="expired"),
-            life(4100, 4200, None),  # nobody knows how late
+            life(4100, 4200, None),  # the time is unknown
             life(None, 50, 60, state="unmatched_ack"),
             life(10, state="live", destination="other"),
             life(10, 3610, 3610, store="b"),

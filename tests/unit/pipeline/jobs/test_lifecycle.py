@@ -12,7 +12,7 @@ from tandemmq.pipeline.columns import ACKS, COLUMNS, MARKS, RECORDS, ddl
 from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs.lifecycle import believed, lifecycle
 
-# What Spark computes has mark.service.
+# Tests that compute with Spark have mark.service.
 
 START = datetime(2026, 11, 3, 9, tzinfo=UTC)
 QUEUE = {"destination_type": "queue", "destination": "orders"}
@@ -70,7 +70,7 @@ class Journal:
 
 
 def found_in(session: Any, journals: Sequence[Journal], **named: Any) -> dict[str, list[Life]]:
-    """By store (message, subscription, added, added at the latest, acknowledged, at the latest, state) of each life."""
+    """Return for each store the lives: (message, subscription, added, latest added, acknowledged, latest, state)."""
 
     def table(name: str, rows: Sequence[Row]) -> Any:
         names = [column for column, _ in COLUMNS[name]]

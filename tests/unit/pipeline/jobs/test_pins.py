@@ -74,7 +74,7 @@ def of_the_journal(spark: SparkSession, *directories: Path) -> list[Journal]:
 
 
 def told(facts: Facts) -> dict[int, Any]:
-    """All that is known of each file, with owners by name instead of number."""
+    """Return all facts of each file, with the names of owners in place of their numbers."""
     names = {number: (o.destination, o.client_id, o.subscription_name) for number, o in facts.owners.items()}
     return {
         file: {
@@ -232,7 +232,7 @@ def test_of_several_stores_each_line_says_whose_it_is(spark: SparkSession, tmp_p
 
 
 def _churn(term: Term) -> None:
-    """More than a file of messages that come and go."""
+    """Add and remove messages of more bytes than a file."""
     owner = term.store.queue(BUSY)
     term.take(term.add_durably(40, BUSY, body=b"x" * 2000), owner)
 

@@ -102,7 +102,7 @@ def test_a_master_that_is_killed_meanwhile_changes_nothing(
 def test_a_driver_that_is_killed_is_gone_on_from(
     spark: SparkSession, pair: tuple[Server, Server], tmp_path: Path
 ) -> None:
-    """In processes of its own, twice; and consumers take at once what comes."""
+    """In separate processes, twice; and consumers take the messages at once."""
     write_store(tmp_path / "store", 1500)
     out = tmp_path / "out"
     command = ["pipeline", "replay", str(tmp_path / "store"), "--tail", "--out", str(out), "--to", failover_url(*pair)]
@@ -251,7 +251,7 @@ def test_the_audit_of_an_old_activemq_is_named_as_what_fills_the_files(
 def test_damage_and_an_unfinished_write_are_part_of_the_balance(
     spark: SparkSession, audited: Path, store: Path, tmp_path: Path
 ) -> None:
-    """Of this broker's store and of ActiveMQ's at once; the file in the middle is hit, the one before it cut off."""
+    """A store of this broker and one of ActiveMQ: the middle file is damaged, and the file before it is cut off."""
     hit = audited / "db-2.log"
     content = bytearray(hit.read_bytes())
     content[1000:1100] = b"?" * 100

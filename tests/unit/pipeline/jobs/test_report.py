@@ -196,7 +196,7 @@ def test_of_many_points_the_greatest_stay() -> None:
 
 
 def test_lines_that_do_not_cross_are_not_drawn_across() -> None:
-    """Of each stretch the greatest is shown, wherever in it that is."""
+    """Each point shows the greatest value of its interval, at the same x for all lines."""
     p95 = [float(number * 7919 % 1000) for number in range(4 * POINTS_MAX)]
     p99 = [value + number * 104729 % 500 for number, value in enumerate(p95)]
     xs = [f"{number:05}" for number in range(len(p95))]

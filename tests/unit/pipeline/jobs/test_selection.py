@@ -11,7 +11,7 @@ import pytest
 from tandemmq.pipeline.jobs.selection import selection
 from tandemmq.pipeline.sending.request import UNACKNOWLEDGED, ReplayRequest
 
-# What Spark computes has mark.service.
+# Tests that compute with Spark have mark.service.
 
 NOW_MS = 1_700_000_100_000
 

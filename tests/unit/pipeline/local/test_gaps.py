@@ -1,4 +1,4 @@
-"""A job says what was not there to be read, and what that makes uncertain. By DuckDB."""
+"""A job reports the data that it could not read, and the figures that are therefore uncertain. With DuckDB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parquet that is written and read without Spark, as Spark has it."""
+"""Parquet files that are written and read without Spark have the form that Spark uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each job says the same by DuckDB in this process as by Spark, of the same stores."""
+"""Each job has the same results with DuckDB in this process as with Spark."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _rows(frame: Any) -> list[str]:
 
 
 def _plain(row: Any) -> str:
-    """Of one driver a map is a dict, and of the other pairs."""
+    """Return one form for both drivers: one gives a map as a dict, the other as pairs."""
     return repr(
         [sorted(dict(value).items()) if isinstance(value, dict | list) else _bytes(value) for value in map(_naive, row)]
     )

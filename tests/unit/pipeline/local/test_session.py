@@ -117,7 +117,7 @@ def test_a_reused_frame_reads_the_present_files(store: Path, tmp_path: Path) -> 
 
 
 def test_nulls_stand_where_spark_has_them(tmp_path: Path) -> None:
-    """Before everything, and behind everything where the greatest comes first; a window knows no other."""
+    """Nulls are first in ascending order, and last in descending order; a window has only the ascending order."""
     with LocalSession(tmp_path) as session:
         frame = session.createDataFrame([("a", 2), ("a", None), ("a", 1)], "name STRING, n INT")
         assert [row.n for row in frame.orderBy("n").collect()] == [None, 1, 2]
@@ -127,7 +127,7 @@ def test_nulls_stand_where_spark_has_them(tmp_path: Path) -> None:
         assert [tuple(row) for row in lagged] == [("a", None, None), ("a", 1, None), ("a", 2, 1)]
 
 
-# A job that is told to end at a moment of chance, again and again.
+# A job that gets a signal to end at random moments, repeatedly.
 TOLD_TO_END = """
 import os, random, signal, sys, threading
 from tandemmq.pipeline.local.session import LocalSession

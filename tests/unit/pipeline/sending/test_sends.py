@@ -164,7 +164,7 @@ def test_a_message_without_a_destination_is_reported(text: str) -> None:
         destination_of(text)
 
 
-# ---- A rate is a bound, whoever sleeps too long
+# ---- A rate is a limit, even if a sleep takes too long
 
 
 class Clock:

@@ -1,4 +1,4 @@
-"""Damage in a journal: whom it concerns is told, it is stepped over only where that was declared, and once for all."""
+"""Damage in a journal: the affected messages are reported. It is skipped only if the settings declare it, and once."""
 
 # proves: index-batch, index-of-this-epoch, journal-reading
 
@@ -89,7 +89,7 @@ def is_clean(directory: Path) -> None:
 
 
 def three_files(directory: Path) -> list[AddMessage]:
-    """Twelve messages of 1 KiB, four a file or so, each in a batch of its own; closed, so that an index knows all."""
+    """Twelve messages of 1 KiB, about four in a file, each in a separate batch; closed, so that an index knows all."""
     with Term(str(directory), "a", SETTINGS) as term:
         added = [message for n in range(12) for message in term.add_durably(1, body=b"%02d" % n * 700)]
     assert len(journal(directory)) == 3
@@ -380,7 +380,7 @@ def test_declared_damage_is_stepped_over_kept_aside_and_known_from_then_on(
     assert "quarantine" in caplog.text
     assert {name: journal(tmp_path)[name] for name in before} == before, "nothing is written over or deleted"
 
-    # From now on nobody needs to declare anything, with an index or without.
+    # From now on no declaration is necessary, with or without an index.
     assert bodies(tmp_path, CHECKED) == expected
     without_index(tmp_path)
     assert bodies(tmp_path) == expected

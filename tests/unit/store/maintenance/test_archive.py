@@ -98,7 +98,7 @@ def archive_of(journal: Path, disk: Any = os, directory: Path | None = None) -> 
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """All files but manifests."""
+    """Return the content of all files except manifests."""
     if not directory.exists():
         return {}
     return {
@@ -134,7 +134,7 @@ def test_files_are_moved_and_the_directory_is_made(journal: Path, disk_of: Calla
     assert contents(journal / "data-archive") == {"db-1.log": CONTENT[1], "db-2.log": CONTENT[2]}
     assert contents(journal) == {"db-7.log": CONTENT[7]}
     assert_manifests_tell_of_all_files(journal / "data-archive")
-    archive.remove([1])  # gone already: no matter
+    archive.remove([1])  # the file is removed already: no error
     assert archive.problem is None
 
 
@@ -181,7 +181,7 @@ def test_a_file_is_named_in_the_archive_and_synced_before_the_journal_lets_go_of
 def test_wherever_it_is_cut_off_every_file_is_somewhere_and_the_next_removal_ends_it(
     journal: Path, disk_of: Callable[[Any], Any]
 ) -> None:
-    """Each call of the disk is the last one, in turn; then a new process does it again."""
+    """For each call of the disk, a process ends at this call. Then a new process does the removal again."""
     untouched = CutOffDisk()
     archive_of(journal, disk_of(untouched), journal.parent / "count").remove([1, 2, 7])
     assert untouched.count > 20

@@ -78,7 +78,7 @@ def live_bytes(term: Term) -> int:
 
 
 def fill_sparsely(term: Term, files: int, destination: Destination = Q) -> list[AddMessage]:
-    """Some files in which one message lives, and all others are gone."""
+    """Some files with one live message; all others are removed."""
     owner = term.store.queue(destination)
     kept = []
     while len(kept) < files:
@@ -300,7 +300,7 @@ def test_the_copy_of_a_message_that_a_transaction_brought_is_in_no_transaction(d
 
 @pytest.mark.parametrize("is_of_this_term", [True, False])
 def test_a_damaged_message_is_not_copied_and_its_file_stays(unchecked: str, is_of_this_term: bool) -> None:
-    """A copy has a checksum of its own, and would pass for what was sent."""
+    """A copy has a new checksum, so damaged bytes in it would count as sent."""
     files = JournalFiles(unchecked)
     term = Term(unchecked, settings=OFF)
     kept = fill_sparsely(term, 6)
@@ -410,7 +410,7 @@ def test_an_old_index_withholds_what_another_transaction_removes_now(directory: 
 
 
 def subscribed(term: Term, name: str, selector: str | None = None) -> int:
-    """Once more: it is the same one, on other terms."""
+    """Subscribe. A second call changes the terms of the same subscription."""
     owner = term.store.subscription("c", name, T)
     term.do(AddSubscription(owner, encode_subscription(T, "c", name, selector)))
     return owner

@@ -1,4 +1,4 @@
-"""The manifest of an archived file: what it says of batches, and what is not believed."""
+"""The manifest of an archived file: its facts about batches, and manifests that are not trusted."""
 
 from __future__ import annotations
 

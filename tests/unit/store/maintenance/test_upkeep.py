@@ -150,7 +150,7 @@ def test_the_next_files_stay_until_those_before_are_gone(tmp_path: Path) -> None
 
 
 class NoMorePages(NotingDisk):
-    """From a moment on db.data takes no bytes."""
+    """Disk on which writes to db.data fail once ``is_full`` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -212,12 +212,12 @@ def test_a_removal_that_failed_is_the_end_of_the_term_though_nothing_follows(tmp
     term.crash()
 
 
-# ---- What a commit took stays taken, whichever files go: said by an index made from the journal alone
+# ---- A committed removal stays, whichever files are removed; checked with an index made from the journal
 
 
 XID = XaTransactionId(5, b"global", b"branch")
 OTHER = Destination(DestinationKind.QUEUE, "OTHER")
-# Nothing moves, and nothing goes, but when it is asked to.
+# Files are moved or removed only on request.
 STILL = replace(SMALL, cleanup_interval=0.0, enable_compaction=False)
 
 

@@ -1,4 +1,4 @@
-"""Handing back, crash by crash: after any interruption the directory opens here, and a second run completes it."""
+"""Hand-back with crashes: after any interruption the directory opens here, and a second run completes it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def contents(directory: Path, scratch: Path) -> dict[str, list[str]]:
 
 @pytest.fixture
 def spoilt(tmp_path: Path) -> Path:
-    """Some of everything that a hand-back mends: a zombie's batch, a file of copies with strays, a transaction."""
+    """A store with each thing that a hand-back repairs: a zombie's batch, strays among copies, a transaction."""
     directory = tmp_path / "data"
     directory.mkdir()
     messages = [Message(Q, f"ID:x:1:1:{number}", b"body", persistent=True, timestamp=1) for number in range(5)]

@@ -1,4 +1,4 @@
-"""An epoch of a tool, not of a broker: what it flushed is as sure as what a master confirms."""
+"""An epoch of a tool: its flushed operations are as durable as the operations that a master confirms."""
 
 # proves: offline-fence-check, offline-sync-before-fence-check, promotion
 

@@ -1,4 +1,4 @@
-"""Import and export between directories, and the proof that all of it arrived."""
+"""Import and export between directories, and the proof that all messages arrived."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_messages_in_the_target_stay_and_come_first(source: Path, tmp_path: Path
     with Term(str(target), "b") as term:
         late = term.store.subscription("other", "s", T)
         term.store.append(AddSubscription(late, encode_subscription(T, "other", "s")))
-        term.sequence = 1000  # ids of its own
+        term.sequence = 1000  # other ids than in the source
         mine = [operation.message.body for operation in term.add_durably(3, body=b"mine")]
 
     report = copy(source, target)

@@ -1,4 +1,4 @@
-"""A copy differs in what was asked for, and in nothing else; the bytes of its body are those that came."""
+"""A copy differs only in the requested fields. The bytes of its body are those of the original."""
 
 from __future__ import annotations
 

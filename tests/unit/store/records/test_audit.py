@@ -123,7 +123,7 @@ def test_the_producer_that_was_silent_longest_is_forgotten() -> None:
 
 
 def whose(connection_id: str) -> str | None:
-    """``ID:<user>-…``, as far as anybody knows."""
+    """Return an id of the form ``ID:<user>-…``."""
     return {"a": "ann", "b": "bob", "m": "mallory", "ö": "önn"}.get(connection_id.removeprefix("ID:")[0])
 
 

@@ -170,7 +170,7 @@ def test_the_next_master_knows_it(directory: str, broker: str) -> None:
 
 
 def test_an_index_of_before_it_was_kept_is_not_believed(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such a broker followed the journal, and was replaced by one that knows of users."""
+    """The old broker followed the journal, and was replaced by a version that records users."""
     with monkeypatch.context() as before:
         before.setattr("tandemmq.store.writer.batch.user_in", lambda payload: None)
         before.setattr("tandemmq.store.state.replay.user_in", lambda payload: None)

@@ -1,4 +1,4 @@
-"""A producer's frame goes through unchanged but for the bytes that a broker sets, and reads as it always did."""
+"""A producer's frame is unchanged except for the bytes that a broker sets, and decodes to the same message."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_an_old_layout_is_decoded_at_once() -> None:
     assert fields_of(message) == fields_of(decode_message(frame, 9))
 
 
-# ---- what nobody may fall over
+# ---- invalid frames that no reader may fail on
 
 
 @pytest.fixture(autouse=True)

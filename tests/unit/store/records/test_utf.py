@@ -16,7 +16,7 @@ from tandemmq.store.records.errors import RecordDamaged
 
 PIECE = 4096
 FACE = "\U0001f600"
-# What may stand at the end of a piece: characters of all lengths, halves of pairs, bytes that belong to no character.
+# Possible ends of a piece: characters of all lengths, halves of pairs, bytes that belong to no character.
 BITS = st.sampled_from(
     [
         *(character.encode() for character in ("a", "\0", "\u00e4", "\u20ac", "\uac00", "\ud7ff", FACE)),
@@ -91,7 +91,7 @@ def test_every_character_comes_back(text: str) -> None:
 
 
 def test_no_piece_of_a_long_text_is_long() -> None:
-    """Between two of them other threads have their turn."""
+    """Other threads have their turn between two pieces."""
     for content in (utf.encode_modified(FACE) * 20_000, b"\x80" * 100_000, b"\xed\xb2\x80" * 40_000):
         pieces = list(utf.pieces(content, 0, len(content)))
         assert b"".join(pieces) == content

@@ -1,7 +1,7 @@
-"""Bytes that the real KahaDB and OpenWire classes wrote: we read them, and write the same.
+"""Bytes that the real KahaDB and OpenWire classes wrote: TandemMQ reads them, and writes the same bytes.
 
-The records are those of KahaDB's shipped fixtures and of classes of 6.4.0-SNAPSHOT (OpenWire 11); the frames were
-taken from a 5.17.2 client.
+The records are those of KahaDB's shipped fixtures and of classes of 6.4.0-SNAPSHOT (OpenWire 11). The frames are from a
+5.17.2 client.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def test_an_add_of_the_real_classes_is_read_and_written_alike() -> None:
     assert (message.body_kind, message.body, message.message_id) == (BodyKind.TEXT, b"one", command.message_id)
     assert message.persistent
     assert encode(command).hex() == ADD
-    # The client asked for a response, and the broker had not numbered it yet: all else is written alike.
+    # The client requested a response, and the broker had not numbered it yet: all other bytes are the same.
     assert set(_differences(encode_message(message), command.message)) == {9, 110}
 
 

@@ -1,4 +1,4 @@
-"""Masters that sleep, and wake when others rule: their writes do not count, and nothing of the others' is lost."""
+"""Masters that resume after another broker became master: their writes do not count, and the other's are not lost."""
 
 # proves: headers, journal-end, journal-reading, live-files, promotion
 
@@ -29,9 +29,9 @@ SMALL_FILES = StoreSettings(
     journal_max_file_length=64 * KIB, checkpoint_records=30, cleanup_interval=0.0, fence_check_interval=3600.0
 )
 
-# What lives in a file keeps it there.
+# A file with a live message is kept: no message is moved out of it.
 UNMOVED = replace(SMALL_FILES, enable_compaction=False)
-# It looks at nothing of its own accord.
+# The store makes no checkpoint, and does not check its fence at intervals.
 ASLEEP = replace(UNMOVED, checkpoint_records=10_000, checkpoint_interval=3600.0)
 
 
@@ -102,7 +102,7 @@ def test_a_fence_without_a_header_deposes_who_sleeps_before_it(directory: str, f
         fence_and_die(directory, f"b{number}")
     successor = Term(directory, "c", UNMOVED)
     rule(successor, 6)
-    # The oldest go first: when this one is gone, so is all that could go.
+    # The oldest files are removed first: when this one is removed, all removable files are.
     successor.wait(lambda: not os.path.exists(f"{directory}/db-{3 + fences}.log"))
     assert os.path.exists(f"{directory}/db-1.log"), "what it wrote is needed"
     before = len(sleeper.durable_operations)
@@ -180,7 +180,7 @@ def test_a_fence_without_a_header_that_is_gone_is_no_damage(directory: str, has_
 def test_a_late_fence_in_place_of_a_removed_file_makes_no_file_missing(
     directory: str,
 ) -> None:
-    """By a promotion that hung before its link: it finds itself deposed, and its file is left."""
+    """The former promotion hung before its link. It finds that it is deposed, and its file stays."""
     Term(directory, "a", SMALL_FILES).crash()
     with Term(directory, "b", SMALL_FILES) as second:
         rule(second, 2)

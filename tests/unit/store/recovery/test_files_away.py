@@ -1,4 +1,4 @@
-"""An index older than the outcome of a transaction: files that are away for a moment, ids that are used again."""
+"""An index older than the outcome of a transaction: files that are missing for a moment, and ids that return."""
 
 # proves: id-used-again-is-another, id-prepared-again-is-another, passed-file-that-is-back-is-read
 # proves: passed-file-was-not-given-up

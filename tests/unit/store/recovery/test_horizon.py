@@ -1,4 +1,4 @@
-"""A standby with a horizon: it reads all up to there and nothing behind, and removes what was given up itself."""
+"""A standby with a horizon: it reads the journal only up to the horizon, and removes the files that were given up."""
 
 # proves: behind-the-horizon-is-not-listed, index-waits-for-final, journal-reading, needed-by-the-index-stays
 # proves: own-unlinks-are-synced-each, read-up-to-the-horizon
@@ -199,7 +199,7 @@ def test_no_index_goes_beyond_the_horizon_while_a_promotion_reads(tmp_path: Path
 
 @pytest.fixture
 def given_up(tmp_path: Path) -> tuple[str, tuple[int, int], list[int]]:
-    """A journal whose master said that it gave up files, and did not come to remove them: (directory, end, files)."""
+    """A journal whose master recorded files as given up, and ended before their removal: (directory, end, files)."""
     directory = str(tmp_path)
     with Term.of(Standby(directory, f"{directory}/index", "a", SETTINGS, disk=cast(Disk, KeepingDisk()))) as term:
         fill(term, 6)
@@ -252,7 +252,7 @@ def test_files_that_were_given_up_are_removed_without_further_records(given_up: 
 
 
 def test_files_that_the_index_needs_stay(given_up: GivenUp) -> None:
-    """After a crash it is read again from there on."""
+    """After a crash, the index reads the journal again from these files on."""
     directory, end, gone = given_up
     found = JournalFiles(directory)
     follower = standby(directory, (gone[-1], [batch.end for batch in scan(found, gone[-1])][1]))

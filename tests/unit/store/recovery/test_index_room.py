@@ -1,4 +1,4 @@
-"""A standby's index on a full volume: it leaves the reserve to the master, and memory has a bound all the same."""
+"""A standby's index on a full volume: it leaves the reserve to the master, and its memory stays bounded."""
 
 # proves: standby-spares-the-reserve, full-standby-stops-reading
 
@@ -36,7 +36,7 @@ class Volume:
 
 
 class TickingThreads(OsThreads):
-    """The operating system's, with a clock by which the volume is asked each time."""
+    """Threads of the operating system, with a clock by which the volume is queried each time."""
 
     now = 0.0
 

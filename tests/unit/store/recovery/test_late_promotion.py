@@ -1,4 +1,4 @@
-"""Promotions that sleep at the worst moment: others come first, and nothing of theirs or ours is taken for damage."""
+"""Promotions that are suspended at the worst moment: another broker comes first, and no record is taken for damage."""
 
 # proves: journal-reading, promotion
 
@@ -354,7 +354,7 @@ def test_a_promotion_with_long_records_may_take_more_files(directory: str) -> No
 
 
 def test_a_transaction_that_cannot_end_is_rolled_back_with_a_message(directory: str) -> None:
-    """The transaction was not prepared, and its client is gone."""
+    """The transaction was not prepared, and its client has disconnected."""
     first = Term(directory, "a", replace(SMALL, fence_check_interval=3600.0))
     first.add_durably(1)
     message = first.message()
@@ -375,7 +375,7 @@ def test_a_transaction_that_cannot_end_is_rolled_back_with_a_message(directory: 
 
 
 class Removing:
-    """The system's disk; a deposed master removes a file at the moment at which it is asked for the length of that."""
+    """The system's disk. A deposed master removes a file at the moment of the request for the length of that file."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -81,7 +81,7 @@ class Life:
                 self.term.remove(paged, owner, name and f"client:{name}")
 
     def move(self) -> None:
-        """To the other queue, under its id."""
+        """Move a message to the other queue with the same id."""
         source, target = self.dice.sample((Q, R), 2)
         owner = self.term.queue(source)
         for paged in self.term.page(owner).messages[:1]:

@@ -1,4 +1,4 @@
-"""An index made anew from the journal takes the place of the old one, and nothing else changes."""
+"""An index that is rebuilt from the journal replaces the old index, and nothing else changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A standby that follows: it has what the master has, promptly, and writes nothing but its own index."""
+"""A standby that follows: it soon has the state of the master, and writes only its index."""
 
 # proves: index-batch, index-of-this-epoch, journal-reading, promotion
 # proves: number-again-is-looked-up
@@ -132,7 +132,7 @@ def test_an_index_that_tells_of_another_journal_is_set_aside(directory: str, tmp
 
 # proves: set-aside-under-the-lock
 def test_an_index_that_another_process_opened_is_not_set_aside(tmp_path: Path) -> None:
-    """Between the doubt and the renaming another process can make the directory anew."""
+    """Between the check and the rename another process can make the directory again."""
     path = str(tmp_path / "a")
     with Index.open(path):
         assert set_aside(path, "a doubt about what had this name") is None
@@ -141,7 +141,7 @@ def test_an_index_that_another_process_opened_is_not_set_aside(tmp_path: Path) -
 
 
 def test_an_index_that_holds_what_a_later_header_cut_off_is_set_aside(directory: str) -> None:
-    """A zombie writes while its successor has read and not said so yet; a third broker follows, and keeps it."""
+    """A zombie writes between its successor's read and header; a third broker follows, and keeps the records."""
     zombie = Term(directory, "a", replace(SMALL, fence_check_interval=3600.0))
     zombie.add_durably(2)
     successor = standby_of(directory, "b")
@@ -213,7 +213,7 @@ def test_an_index_of_another_epoch_is_set_aside_though_its_last_batch_reads_the_
 
 
 def test_an_index_whose_last_batch_reads_differently_is_set_aside(tmp_path: Path) -> None:
-    """Another journal, to the byte as long: only what the batch says tells them apart."""
+    """Another journal has the same length to the byte. Only the content of the batch differs."""
     for name, body in (("one", b"one"), ("two", b"two")):
         (tmp_path / name).mkdir()
         with Term(str(tmp_path / name), "a", replace(SMALL, clock_mark_interval=math.inf)) as term:

@@ -46,7 +46,7 @@ def begun(directory: str) -> Term:
 
 @pytest.mark.parametrize(("end", "broker"), [("crash", "a"), ("crash", "b"), ("close", "without an index")])
 def test_terms_are_read_from_the_journal(directory: str, end: str, broker: str) -> None:
-    """After a crash, by another broker, and when the index is lost."""
+    """The journal is read after a crash, by another broker, and without an index."""
     getattr(begun(directory), end)()
     if end == "close":
         shutil.rmtree(Path(directory) / "index")

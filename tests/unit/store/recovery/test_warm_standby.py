@@ -1,4 +1,4 @@
-"""A standby that is ready: it knows how far it is, leaves the promotion nothing to do, and tells what it will take."""
+"""A warm standby: it knows its lag, leaves little work for a promotion, and predicts the duration of a promotion."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ManualThreads(OsThreads):
         return self.now
 
 
-# ---- how far
+# ---- lag of a standby
 
 
 def test_a_standby_that_reads_no_more_has_not_caught_up(directory: str) -> None:
@@ -84,7 +84,7 @@ def test_a_stopped_standby_reports_the_rest(directory: str) -> None:
     master.close()
 
 
-# ---- what a promotion finds done
+# ---- work that a promotion need not do
 
 
 def test_a_promotion_passes_a_checkpoint_in_progress_to_the_new_master(
@@ -112,7 +112,7 @@ def test_a_promotion_passes_a_checkpoint_in_progress_to_the_new_master(
     with Term.of(follower) as successor:
         assert successor.store.records_replayed <= 5 + len(kept), "what was read by the standby is not read again"
         assert successor.bodies() == expected
-        successor.wait(lambda: successor.store.figures.checkpoints >= 2)  # the one that was begun, and one of its own
+        successor.wait(lambda: successor.store.figures.checkpoints >= 2)  # the one that was begun, and a new one
     with Term(directory, "b", settings) as again:
         assert again.bodies() == expected
 
@@ -172,11 +172,11 @@ def test_stale_indexes_are_removed_after_the_promotion(directory: str, caplog: p
     successor.close()
 
 
-# ---- what it will take
+# ---- prediction of the duration
 
 
 def test_the_prediction_is_of_the_size_of_what_comes_true(directory: str) -> None:
-    """Not a second's worth of precision is asked, only that it tells a short take-over from a long one."""
+    """The prediction need not be exact to a second, but it must distinguish a short take-over from a long one."""
     settings = StoreSettings(
         clock_mark_interval=math.inf,  # records are counted here
         fence_check_interval=0.05,
@@ -235,7 +235,7 @@ def test_a_budget_makes_a_masters_and_a_standbys_checkpoints_come_early(director
     follower = standby_of(directory, settings=settings)
     for _ in range(20):
         master.add_durably(500)
-        # On a busy disk the tail that is being written stays for a moment longer; without a checkpoint, for good.
+        # On a busy disk the frozen tail stays for a moment longer; without a checkpoint, it stays for ever.
         master.wait(lambda: master.store.prediction().records <= most)
         follower.follow()
     assert master.store.figures.checkpoints >= 10_000 // most

@@ -1,4 +1,4 @@
-"""A directory of several stores that are sound when the test is over."""
+"""Directory of several stores. The checker must find no problem in it after the test."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import pytest
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.several.filters import FilteredStore, Filters, FiltersClash, directory_name, matches
 
-# What org.apache.activemq.filter.DestinationFilter of 5.17 says.
+# Results of org.apache.activemq.filter.DestinationFilter of 5.17.
 PATTERNS = {
     ">": ("A", "A.B", "A.B.C", "B", "X.B", "A.X.C", "A."),
     "A.>": ("A", "A.B", "A.B.C", "A.X.C", "A."),
@@ -35,7 +35,7 @@ def test_patterns_match_as_those_of_activemq(pattern: str) -> None:
     assert tuple(name for name in NAMES if matches(pattern, name)) == PATTERNS[pattern]
 
 
-# What org.apache.activemq.util.IOHelper.toFileSystemSafeName of 5.17 makes of it.
+# Results of org.apache.activemq.util.IOHelper.toFileSystemSafeName of 5.17.
 @pytest.mark.parametrize(
     ("qualified", "directory"),
     [

@@ -1,4 +1,4 @@
-"""Several stores in one broker: each destination in its own journal, and transactions over two of them in one piece."""
+"""Several stores in one broker: each destination in the journal of its store, and transactions over two stores."""
 
 # proves: all-fenced-before-any-is-read, all-read
 
@@ -55,7 +55,7 @@ def test_each_destination_is_in_the_journal_of_its_filter(directory: str) -> Non
 
 @LOOKS_INTO_A_CLASS
 def test_several_stores_have_the_face_of_one() -> None:
-    """But for what concerns one store alone: ``members`` has each; and a set has one store."""
+    """They have all public members of the class for one store, except those that concern a single store."""
     steps = {"fence", "read", "begin", "state", "state_position", "next_epoch", "records_read"}
     for one, several, alone in (
         (Store, SeveralStores, {"ask", "forget", "rotate", "owner_states", "file_states"}),

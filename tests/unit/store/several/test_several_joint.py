@@ -1,4 +1,4 @@
-"""Operations that concern several stores: whole or absent, in the order of each queue, told once."""
+"""Operations in several stores: complete or absent, in the order of each queue, reported once."""
 
 from __future__ import annotations
 

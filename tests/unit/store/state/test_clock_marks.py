@@ -1,4 +1,4 @@
-"""Records that show what time it is: now and then among what is written anyway, and never for their own sake."""
+"""Records of the time: written at intervals together with other records, and never alone."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_records_of_the_store_itself_have_no_clock_mark(directory: str, threads:
 def test_operations_after_a_clock_mark_are_at_their_known_places(
     directory: str, threads: ManualThreads, is_crash: bool
 ) -> None:
-    """With a mark in every batch: what the state has, what the index has and what a replay finds is the same."""
+    """With a mark in every batch, the state, the index and a replay have the same content."""
     settings = replace(SETTINGS, clock_mark_interval=0.0)
     term = begun(directory, threads, settings)
     queue = term.store.queue(Q)

@@ -1,4 +1,4 @@
-"""Queues and subscriptions that end: for callers at once, and in the index a piece at a time."""
+"""Queues and subscriptions that end: at once for callers, and in steps in the index."""
 
 # proves: who-ended-has-no-entries, who-ended-holds-nothing
 
@@ -306,7 +306,7 @@ def test_bytes_in_a_file_that_went_meanwhile_are_counted_nowhere(tmp_path: Path)
 
 @pytest.fixture
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many pieces, many checkpoints."""
+    """Let the removal take many pieces and many checkpoints."""
     monkeypatch.setattr("tandemmq.store.maintenance.upkeep.RECLAIM_ENTRIES", 7)
     monkeypatch.setattr("tandemmq.store.state.state.RECLAIMED_MAX", 20)
 

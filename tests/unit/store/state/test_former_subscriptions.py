@@ -1,4 +1,4 @@
-"""A replay by an index that was left behind: a subscription ended and began anew in files that are gone."""
+"""Replay with an old index: a subscription ended and began again in files that do not exist any more."""
 
 # proves: former-subscription-holds-nothing
 

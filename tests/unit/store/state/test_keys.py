@@ -1,4 +1,4 @@
-"""Keys of the index: what they say can be read back, and they stand in the order that the store relies on."""
+"""Keys of the index: decoding returns the encoded values, and keys sort in the order that the store needs."""
 
 # proves: a-copy-is-there-once
 

@@ -1,6 +1,6 @@
-"""Taking over a store of ActiveMQ: the cases that its index alone can tell, and random lives of a model of KahaDB.
+"""Take-over of a store of ActiveMQ: the cases that only its index can show, and random lives of a model of KahaDB.
 
-The real ActiveMQ is in tests/interop/test_takeover.py; here each case is built record by record.
+For the real ActiveMQ see tests/interop/test_takeover.py. Here each case is built record by record.
 """
 
 # proves: aside-first, minimal-left, takeover-is-finished, number-again-is-looked-up
@@ -102,7 +102,7 @@ def test_a_message_whose_commit_was_collected_is_not_lost(tmp_path: Path) -> Non
 # proves: takeover-copies-are-compared
 @pytest.mark.parametrize("ignores_missing", [False, True])
 def test_a_message_that_does_not_verify_is_not_copied(tmp_path: Path, ignores_missing: bool) -> None:
-    """The copy would have a checksum of its own, and what rotted would be given out."""
+    """The copy would have a new checksum, and damaged bytes would be delivered."""
     store, kept = with_a_collected_commit(tmp_path)
     files = JournalFiles(str(store.directory))
     with Index.open(str(tmp_path / "index")) as index:
@@ -286,7 +286,7 @@ def test_a_take_over_that_crashed_between_its_batches_begins_again(
 
 
 def fields_of(message: Message) -> list[object]:
-    """All but what tells how it was read."""
+    """Return all fields except ``broker_sequence``."""
     return [getattr(message, name) for name in (*HEADER, "body", "properties") if name != "broker_sequence"]
 
 

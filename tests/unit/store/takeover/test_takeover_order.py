@@ -1,4 +1,4 @@
-"""Order keys for messages that are to stand elsewhere."""
+"""Order keys for messages that get another place in their queue."""
 
 from __future__ import annotations
 

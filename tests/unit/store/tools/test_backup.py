@@ -1,4 +1,4 @@
-"""Copy of a journal, whatever happens to its files meanwhile, and refusals."""
+"""Copy of a journal while its files change, and refusals."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_newest_file_that_is_replaced_while_it_is_read_is_copied_whole(
 
 
 def test_a_file_that_is_begun_meanwhile_is_copied_too(data: Path, copied: Callable[..., set[int]]) -> None:
-    """The one before it may say by then that it follows; without it, it would be lost."""
+    """The file before it may have a record that this file follows. A copy without this file would have lost it."""
     files = JournalFiles(str(data))
     newest = files.list()[-1]
 
@@ -142,7 +142,7 @@ def test_a_file_that_is_begun_meanwhile_is_copied_too(data: Path, copied: Callab
 def test_a_file_that_another_host_deleted_while_it_was_read_is_reclaimed(
     data: Path, copied: Callable[..., set[int]]
 ) -> None:
-    """NFS says so with ESTALE. What is wrong otherwise ends the backup."""
+    """NFS reports this as ESTALE. Any other error ends the backup."""
     files = JournalFiles(str(data))
     first = files.list()[0]
 
@@ -250,7 +250,7 @@ def test_too_little_room_is_said_before_anything_is_copied(
 
 
 def test_the_index_of_the_check_needs_room_too(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside the copy where both are on one file system, else on its own."""
+    """The room is needed beside the copy if both are on one file system, otherwise on the index's file system."""
     journals = sum(path.stat().st_size for path in data.glob("db-*.log"))
     [index] = (path.stat().st_size for path in data.glob("index/*/db.data"))
     usage = shutil.disk_usage(tmp_path)

@@ -15,7 +15,7 @@ from tests.support.store.store_harness import Q, Term
 
 
 def adding(term: Term) -> AddMessage:
-    """Of a message that counts for no user."""
+    """Return an AddMessage for a message that counts for no user."""
     message = term.message()
     return AddMessage(message, (term.store.queue(Q),), encode_stored(message))
 

@@ -37,7 +37,7 @@ EU = Destination(DestinationKind.QUEUE, "ORDERS.EU")
 BUSY = Destination(DestinationKind.QUEUE, "BUSY")
 T = Destination(DestinationKind.TOPIC, "PRICES")
 XID = XaTransactionId(5, b"global", b"branch")
-# The harness's messages were sent in 1970; so many ms later it is asked.
+# The harness's messages were sent in 1970; the request comes this many ms later.
 NINE_DAYS = 9 * 86_400_000 + 5_000
 
 R = TypeVar("R")

@@ -1,4 +1,4 @@
-"""The end of the journal, as the storage thread writes it: one write, one sync, one look, in this order."""
+"""The end of the journal, as the storage thread writes it: one write, one sync, one fence check, in this order."""
 
 # proves: journal-end
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.fence
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[Callable[[str], Master]]:
-    """``notes_authority``: what its authority is told and asked is noted among what the disk does."""
+    """``notes_authority``: the calls of its authority are recorded among the calls of the disk."""
     made: list[Master] = []
 
     def make(strategy: str = "always", notes_authority: bool = False, **options: Any) -> Master:
@@ -66,7 +66,7 @@ def test_an_idle_master_syncs_what_lies_around_when_its_time_is_over(master: Cal
 
 
 def test_a_look_is_as_old_as_its_beginning(master: Callable[..., Master]) -> None:
-    """A volume that hangs while it is asked makes what it answers old."""
+    """If the volume hangs during a request, its answer is old."""
     made = master()
 
     def hang() -> None:
@@ -114,7 +114,7 @@ def test_a_batch_after_a_successors_fence_is_reported_to_nobody(master: Callable
         made.end.check_fence()
 
 
-# ---- what the authority is told and asked
+# ---- calls of the authority
 
 
 def test_a_batch_is_told_before_it_is_synced_and_settled_after_the_fence_check(master: Callable[..., Master]) -> None:
@@ -174,13 +174,13 @@ def test_a_rotation_seals_the_file_and_tells_of_the_header(master: Callable[...,
     made.disk.steps.clear()
     made.end.rotate()
     steps = [step for step in made.disk.steps if not step.startswith("look") and step != "sync names"]
-    end_marker = ["write 1", "sync 1"]  # of which nobody is told
+    end_marker = ["write 1", "sync 1"]  # which is reported to no part
     assert steps == ["sealed 1", "write 2", "told 2", "sync 2", *end_marker, "synced 2"]
     assert made.authority.ends == {file: end}
 
 
 class Waiting(SharedVolume):
-    """Authority that confirms nothing until the test says so; then everything."""
+    """Authority that confirms nothing until the test permits it; then everything."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()

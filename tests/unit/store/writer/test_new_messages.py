@@ -1,4 +1,4 @@
-"""Messages with ids of their clients that go through the queue: they have the outcome that a look-up would give."""
+"""Messages with ids of their clients that go through the queue: the outcome is the same as with a look-up."""
 
 # proves: new-messages, newest-is-sorted, newest-of-the-audit, newest-of-the-index, newest-of-the-prepared
 # proves: moved-parts-are-looked-up, unmatched-parts-take-the-inbox, newest-of-the-tails, submitted-is-known
@@ -58,7 +58,7 @@ def message_of(
 
 
 class TestWhatTheLoopKnows:
-    """Owner 1, unless said otherwise."""
+    """Owner 1 by default."""
 
     @staticmethod
     def known(highest: int = 5, *, owners: Sequence[int] = (1,)) -> NewMessages:
@@ -138,14 +138,14 @@ class TestWhatTheLoopKnows:
 
 
 def append(term: Term, *operations: Operation) -> None:
-    """In one turn; on return all are durable."""
+    """Append the operations in one turn, and wait until all are durable."""
     for each in operations:
         term.store.append(each)
     term.wait(lambda: operations[-1] in term.durable_operations)
 
 
 def send(term: Term, number: int, producer: str = "p") -> AddMessage:
-    """In a turn of its own."""
+    """Send a message in a separate turn."""
     add = message_of(term.store.queue(Q), number, producer)
     append(term, add)
     return add
@@ -422,7 +422,7 @@ class History:
         append(self.term, prepare)
         held = list(self._held)
         self._note()
-        self._held = held + [add for add in self._held[len(held) :] if add not in parts]  # nobody takes them
+        self._held = held + [add for add in self._held[len(held) :] if add not in parts]  # no thread takes them
         if not is_commit:
             again = {add.message.message_id for add in parts if not add.is_duplicate}
             self.stored = [place for place in self.stored if place[1] not in again]

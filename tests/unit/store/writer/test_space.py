@@ -1,4 +1,4 @@
-"""Room on the disk: when producers are refused, when they may go on, and what they are told."""
+"""Space on the disk: when producers are refused, when they may continue, and the reason that they get."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ def test_a_full_quota_refuses_sends_but_not_acknowledgements(tmp_path: Path) -> 
 
 
 class Volume:
-    """``os``, with so many bytes free as it is told."""
+    """``os``, with the free bytes that the test sets."""
 
     def __init__(self) -> None:
         self.free = 1 << 40

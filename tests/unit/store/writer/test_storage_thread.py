@@ -25,7 +25,7 @@ from tests.support.store.noting_disk import NotingDisk
 from tests.support.store.standbys import publish_next, standby_of
 from tests.support.store.store_harness import SMALL, Q, Term
 
-# It looks at nothing of its own accord.
+# The store does not check its fence at intervals.
 ASLEEP = replace(SMALL, fence_check_interval=3600.0)
 
 
@@ -177,7 +177,7 @@ def test_it_lets_go_of_everything_when_it_wakes_up(tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_closed_is_never_silent(tmp_path: Path) -> None:
-    """Of several that are being closed, the one that is done first is not taken for hung."""
+    """If several stores are being closed, the first closed one is not taken for hung."""
     term = Term(str(tmp_path), "a")
     term.add_durably(3)
     term.store.close()

@@ -1,4 +1,4 @@
-"""Turns that go through the journal's CommitQueue: they come back in order, and no sooner or otherwise than others."""
+"""Turns that go through the journal's CommitQueue: they are reported in order, with the same results as other turns."""
 
 # proves: journal-end, reported-in-its-order, completion-is-as-old-as-its-check, halted-delivers-nothing
 # proves: lost-turn-ends-the-store, lost-writes-nothing-more, nothing-to-write-takes-the-inbox
@@ -144,7 +144,7 @@ def test_all_submitted_operations_are_reported_in_order_and_stored(directory: st
 
 
 def page(term: QueuedTerm) -> Page:
-    """Asked for in a turn of its own, which the queue does not take."""
+    """A Page in a separate turn, which the queue does not take."""
     page = Page(term.store.queue(Q), 0, 1, 1 << 20)
     term.store.append(page)
     term.end_turn()

@@ -1,4 +1,4 @@
-"""A broker of its own process, asked over HTTP as anybody asks it."""
+"""A broker in a separate process, and requests over HTTP."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Operator:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """Without users."""
+    """A broker without users."""
     broker = BrokerProcess(tmp_path_factory.mktemp("api") / "data", "a").start()
     broker.wait_role("master")
     yield broker
@@ -97,7 +97,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """With users and rights."""
+    """A broker with users and rights."""
     place = tmp_path_factory.mktemp("secured")
     users, settings = place / "users", place / "tandemmq.toml"
     users.write_text("".join(f"{name}:{cheap('secret')}:{group}:\n" for name, group in USERS.items()))
@@ -134,7 +134,7 @@ class Clients:
         asyncio.run(send())
 
     def answer(self, queue: str, count: int, word: str = "ACK") -> list[str]:
-        """Takes so many messages and answers each; what they said."""
+        """Take ``count`` messages, and answer each. Return their bodies."""
 
         async def take() -> list[str]:
             wire = await Wire.open(self._port, login="app", passcode="secret")

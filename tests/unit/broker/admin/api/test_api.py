@@ -1,4 +1,4 @@
-"""The API and its document: what it says is what it does, on master and standby."""
+"""The API and its document agree, on a master and on a standby."""
 
 from __future__ import annotations
 

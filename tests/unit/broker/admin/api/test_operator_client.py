@@ -1,4 +1,4 @@
-"""An operator as a client of an engine that answers in an order of its own."""
+"""An operator as a client of an engine that answers in another order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUEUE = Destination(DestinationKind.QUEUE, "ORDERS")
 
 
 class Hasty:
-    """An engine that has delivered all it may before anybody reads the receipt."""
+    """An engine that has made all deliveries before the receipt is read."""
 
     store = None
 

@@ -99,7 +99,7 @@ async def test_a_queue_that_begins_under_the_name_of_a_deleted_one_is_not_paused
     await terms.pause("a", consumers=True)
     await terms.pause("b", producers=True)
     await terms.do(*(each for name in "ab" for each in (RemoveDestination(queue(name)), AddDestination(queue(name)))))
-    await terms.pause("c", consumers=True)  # behind what is told of the others
+    await terms.pause("c", consumers=True)  # after the records of the others
     await terms.pause("c", consumers=False)
     assert terms.engine.waiting_in(PAUSES) == 0
     await terms.again()
@@ -145,7 +145,7 @@ async def test_clients_do_not_reach_it(terms: Terms) -> None:
             await stranger.do(command)
 
 
-# ---- a backup by the API: into the directory that the settings say, by a process of its own
+# ---- a backup by the API: into the directory of the settings, by a separate process
 
 
 def test_a_backup_is_made_restored_and_served(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_selector_finds_its_message_after_any_number_of_others() -> None:
     harness.open("a", selector=Colour("red"))
     harness.send(*messages(1000, "blue"), message("needle", "red"))
     assert (harness.out(), not_wanted(harness.queue), harness.queue.count) == ([("a", "needle")], 1000, 1001)
-    # In memory: what nobody wants, as much as a window holds, and the needle.
+    # In memory: a window of messages that no consumer wants, and the needle.
     assert harness.share.stored == 5 * (ENTRY_OVERHEAD_BYTES + SIZE)
 
 
@@ -194,7 +194,7 @@ def test_with_too_many_runs_the_queue_waits_for_acknowledgements_and_goes_on() -
 def test_messages_that_moved_meanwhile_are_searched_again(
     monkeypatch: pytest.MonkeyPatch, step: int, place: str
 ) -> None:
-    """All consumers leave behind that step: what waited for each of them stands in one row again."""
+    """All consumers leave after that step: the messages that waited for them are in one row again."""
     monkeypatch.setattr(slices, "ITEMS", 2)
     monkeypatch.setattr(ordering, "PIECE_MAX", 2)
     monkeypatch.setattr(lanes, "LATE_MAX", 2)

@@ -1,4 +1,4 @@
-"""Message groups: one consumer for all messages of a group, as long as it is there."""
+"""Message groups: one consumer for all messages of a group, as long as the consumer is open."""
 
 from __future__ import annotations
 

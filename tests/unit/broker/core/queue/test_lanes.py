@@ -73,7 +73,7 @@ def test_one_more_consumer_of_a_known_choice_causes_no_search_of_all(monkeypatch
     lanes.leave(one)
 
 
-# ---- what came back
+# ---- messages that came back
 
 
 STEPS = st.lists(st.tuples(st.sampled_from(["add", "run", "take", "take run", "keep"]), st.integers(1, 9)), max_size=30)

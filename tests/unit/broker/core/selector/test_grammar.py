@@ -1,4 +1,4 @@
-"""Comments leave blanks; no text makes the reading slow, and no regular expression the matching."""
+"""Comments count as blanks. No selector is slow to parse, and no regular expression is slow to match."""
 
 # proves: a-long-piece-takes-the-time-of-the-text
 

@@ -1,4 +1,4 @@
-"""Selectors: what they say of a message, and what is refused."""
+"""Selectors: their results for messages, and refusals."""
 
 # proves: a-long-text-is-no-number
 
@@ -39,7 +39,7 @@ def test_a_selector_with_an_error_of_the_broker_matches_nothing() -> None:
     assert not selector.matches(Message(QUEUE, "ID:a:1:1:1", b""))
 
 
-# What ActiveMQ 5.17.2 said of this message (None: it refuses the selector).
+# Results of ActiveMQ 5.17.2 for this message (None: it refuses the selector).
 BLUE: dict[str, Any] = {"color": "blue", "n": 5, "s5": "5", "b": True}
 MEASURED: list[tuple[str, bool | None]] = [
     ("color <> 'red'", True), ("NOT color = 'red'", False), ("s5 = 5", False),
@@ -51,7 +51,7 @@ MEASURED: list[tuple[str, bool | None]] = [
     ("'a'+'b' = 'ab'", True), ("REGEX('^b', color)", True), ("JMSDeliveryMode = 'PERSISTENT'", True),
     ("JMSPriority = 4", True), ("n <> 'x'", True), ("color LIKE 'b_u%'", True),
 ]  # fmt: skip
-# Where JMS says the opposite, and so do we unless Classic is asked for.
+# JMS requires the opposite, and this broker does the same unless Classic's rules are set.
 JMS_DIFFERS = {"NOT color = 'red'": True, "n <> 'x'": False}
 
 
@@ -336,7 +336,7 @@ MAPS = {str(each): [1.5, "x"] for each in range(300)}
     ],
 )
 def test_work_that_grows_with_a_value_is_counted(selector: str, a: Any, b: Any) -> None:
-    """Nothing that a client sends makes an evaluation long: it is given up."""
+    """No value that a client sends makes an evaluation long: the evaluation is given up."""
     assert not says(f"NOT ({selector})", {"a": a, "b": b})
 
 
@@ -412,7 +412,7 @@ def test_properties_that_take_long_to_decode_match_nothing(rest: dict[str, Any],
 @REPLACES_A_METHOD
 def test_properties_are_touched_only_when_one_is_named() -> None:
     class Lazy(Message):
-        """A message that tells when its properties are asked for."""
+        """A message that records each access to its properties."""
 
         @property
         def quick_properties(self) -> dict[str, Any]:
@@ -421,4 +421,4 @@ def test_properties_are_touched_only_when_one_is_named() -> None:
     lazy = Lazy(QUEUE, "ID:1", priority=4)
     assert compile_selector("JMSPriority = 4 AND JMSType IS NULL").matches(lazy)
     assert compile_selector("JMSPriority = 4 OR n = 5").matches(lazy)
-    assert not compile_selector("n = 5 OR TRUE").matches(lazy)  # damaged: no match, whatever it asks
+    assert not compile_selector("n = 5 OR TRUE").matches(lazy)  # damaged: no selector matches

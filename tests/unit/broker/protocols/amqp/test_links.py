@@ -243,7 +243,7 @@ def test_outcomes_after_the_end_of_a_consumer_do_not_end_the_connection(
     wire = connect()
     wire.receiver(credit=2)
     (id,) = wire.client.subscriptions
-    # The broker ends the consumer while an outcome and credit of the client are on their way.
+    # The broker ends the consumer while an outcome and credit of the client are being sent.
     commands = wire.session.receive(
         frame_of(0, write_composite(Disposition(role=True, first=0, settled=True, state=state)))
         + frame_of(

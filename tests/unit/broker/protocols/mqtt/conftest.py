@@ -31,7 +31,7 @@ def hooks() -> NotedHooks:
 
 @pytest.fixture
 def make(harness: Harness, hooks: NotedHooks) -> Make:
-    """A client that has not said anything."""
+    """A client that has sent nothing."""
 
     def make(**options: Any) -> MqttWire:
         return MqttWire(harness, hooks, **options)

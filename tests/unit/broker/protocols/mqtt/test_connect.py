@@ -1,4 +1,4 @@
-"""CONNECT, CONNACK and DISCONNECT, as MQTT 3.1, 3.1.1 and 5.0 have them."""
+"""CONNECT, CONNACK and DISCONNECT in MQTT 3.1, 3.1.1 and 5.0."""
 
 # proves: session-record-is-replaced-at-once
 
@@ -231,7 +231,7 @@ def test_a_session_lives_as_long_as_the_operator_lets_it(make, hooks):
 
 @pytest.mark.parametrize("version", ALL)
 def test_a_later_connection_takes_over(make, lasting, hooks, version):
-    """MQTT-3.1.4-3; the older one of MQTT 5 is told."""
+    """MQTT-3.1.4-3; the older client of MQTT 5 is notified."""
     first = lasting(version=version, to="t", qos=1)
 
     second = make(version=version)
@@ -307,7 +307,7 @@ def test_a_session_is_there_wherever_the_broker_dies_as_its_client_leaves(make, 
 
 
 def test_a_session_that_is_over_is_not_resumed(make, come):
-    """MQTT-3.1.2-23, also where the client is back before anybody has ended it."""
+    """MQTT-3.1.2-23, also if the client reconnects before the broker has ended it."""
     wire = come(expiry=100, to="t", qos=1)
     wire.disconnect(expiry=0)
     again = make()

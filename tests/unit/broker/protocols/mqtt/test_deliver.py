@@ -131,7 +131,7 @@ def test_a_next_master_gives_messages_of_qos_1_other_packet_ids(lasting, writer,
 
 
 def test_messages_that_a_former_master_may_have_sent_with_qos_1_have_dup(lasting, writer, harness, hooks):
-    """Of each topic as many as may have been on their way at once; what came with QoS 2 has a record that says so."""
+    """In each topic, as many as may have been in flight have DUP. A message of QoS 2 has a record of its delivery."""
     limits = replace(LIMITS, receive_maximum=2)
     lasting(to="t/#", qos=2, limits=limits)
     send(writer, "t/a", "a0", "a1", "a2")
@@ -252,7 +252,7 @@ def test_answers_that_belong_to_nothing_are_no_matter(lasting, writer):
     assert types(wire.answer(PUBREC, message.packet_id)) == ["PUBREL"]
 
 
-# ---- what is kept of several at once
+# ---- records of several deliveries at once
 
 
 @pytest.mark.parametrize("topic_filter", ["t", "$share/group/t"])
@@ -287,7 +287,7 @@ def test_deliveries_of_one_turn_are_stored_in_few_transactions(lasting, writer, 
     ids=["unsubscribe", "disconnect", "what is not allowed"],
 )
 def test_a_packet_right_after_pubrec_finds_the_message_at_the_client(lasting, writer, last):
-    """In one piece with it."""
+    """Both packets arrive in one piece."""
     wire = lasting(to="t", qos=2)
     send(writer, "t", "x", "y", qos=2)
     ids = [each.packet_id for each in wire.heard()]
@@ -298,7 +298,7 @@ def test_a_packet_right_after_pubrec_finds_the_message_at_the_client(lasting, wr
     assert sorted((each.type, each.packet_id) for each in again.rest) == [(PUBREL, each) for each in sorted(ids)]
 
 
-# ---- how much is on its way
+# ---- number of messages in flight
 
 
 @LASTING
@@ -406,7 +406,7 @@ def test_the_remaining_expiry_time_is_sent(lasting, writer, harness):
     assert [each.properties.message_expiry for each in lasting().rest] == [70]
 
 
-# ---- how long packets are
+# ---- the length of packets
 
 
 @LASTING
@@ -534,7 +534,7 @@ def test_a_wildcard_at_the_beginning_means_no_topics_of_the_broker(come, harness
     assert payloads(wire.publish("$SYS/x", "2")) == ["2"]
 
 
-# ---- what comes to nothing
+# ---- deliveries without an effect
 
 
 @pytest.mark.parametrize("expires", [True, False])

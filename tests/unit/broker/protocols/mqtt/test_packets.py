@@ -1,4 +1,4 @@
-"""The packet codec: the examples of the standards, any packets in any pieces, what breaks a rule, and the limits."""
+"""The packet codec: the examples of the standards, any packets in any pieces, invalid packets, and the limits."""
 
 # proves: user-properties-are-limited-in-bytes
 
@@ -444,7 +444,7 @@ def test_a_password_is_not_shown() -> None:
     assert repr(proof) == "Properties(authentication_method='m')"
 
 
-# ---- what a server sends
+# ---- packets of a server
 
 
 CODES = [0, 1, 2, 0x87]

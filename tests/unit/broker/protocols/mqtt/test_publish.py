@@ -277,7 +277,7 @@ def test_a_retained_message_that_has_no_room_is_only_sent(come, hooks, harness, 
     assert harness.figures(MQTT_RETAINED.name)["messages"] == 1
 
 
-# ---- what waits
+# ---- packets that wait
 
 
 @pytest.mark.parametrize("qos", [1, 2])

@@ -1,7 +1,7 @@
-"""The broker dies behind each operation that a session gives the store, and dies again while it is taken up.
+"""The broker is killed after each operation that a session submits to the store, and again during the recovery.
 
-What the next master finds is what was stored until then. Nothing that was confirmed is lost, and what has QoS 2 comes
-exactly once.
+The next master finds the operations that were stored until then. No confirmed message is lost, and a message of QoS 2
+arrives exactly once.
 """
 
 # proves: id-of-a-lost-message-is-released, id-of-another-is-not-given, message-ends-with-its-release
@@ -21,7 +21,7 @@ from tests.unit.broker.protocols.mqtt.test_subscribe import retained
 FILTERS = pytest.mark.parametrize("topic_filter", [TOPIC, f"$share/g/{TOPIC}", f"{TOPIC}/#"])
 RETAINED = [("r1", 2), ("r2", 1), ("r3", 2), ("r4", 0)]  # at topics below
 MESSAGES = [("a", 2), ("b", 1), ("c", 2), ("d", 2)]
-# Of a life without crashes; a little more, so that the last crash is behind its end.
+# Number of operations in a life without crashes, and a few more, so that the last crash is after its end.
 OPERATIONS_MAX = 60
 AGAIN_MAX = 14
 

@@ -1,4 +1,4 @@
-"""SUBSCRIBE, UNSUBSCRIBE, retained messages for who subscribes, and sessions that know their subscriptions."""
+"""SUBSCRIBE, UNSUBSCRIBE, retained messages for new subscriptions, and subscriptions of resumed sessions."""
 
 # proves: record-ends-when-it-is-back, retained-position-is-kept, who-left-does-not-end-twice
 # proves: begun-message-does-not-expire, former-record-ends-last, session-record-is-replaced-at-once
@@ -114,7 +114,7 @@ def test_a_subscription_id_may_change_and_is_kept(lasting, writer):
 @LASTING
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_no_local_may_change(come, writer, clean, qos):
-    """MQTT-3.8.3-3, 3.8.4-3, 3.8.4-4: what is on its way, or waits for room, is not lost, and does not come again."""
+    """MQTT-3.8.3-3, 3.8.4-3, 3.8.4-4: messages in flight, or waiting for room, are not lost, and not sent again."""
     wire = come(clean=clean, receive_maximum=2, to="t", qos=qos)
     for payload in ("1", "2", "3"):
         writer.publish("t", payload, qos=1)
@@ -292,7 +292,7 @@ def test_a_session_may_go_on_for_one_connection_more(lasting, writer, hooks):
 
 
 def test_a_session_of_many_records_is_found_whole(lasting, writer, harness):
-    """More than are given to a consumer at once."""
+    """The session has more records than the engine delivers to a consumer at once."""
     wire = lasting(version=Version.V3_1_1)
     for start in range(1, 1500, 500):
         wire.say(*(Publish("t", b"x", 2, False, False, start + number, NONE) for number in range(500)))
@@ -574,7 +574,7 @@ def test_retained_messages_go_on_where_they_were(lasting, hooks, harness, qos, p
 
 
 def test_a_retained_message_that_was_replaced_meanwhile_comes_once(lasting, hooks, writer):
-    """By its subscription, which gathers, and not as retained. The packet id of the one before is released."""
+    """The subscription, which holds it, delivers it, not the retained copy. The packet id of the old one is free."""
     hooks.messages = [retained(topic, "old", 2) for topic in ("t/a", "t/b", "t/c")]
     wire = lasting(receive_maximum=2)
     first, _ = _messages(wire.subscribe("t/#", qos=2))

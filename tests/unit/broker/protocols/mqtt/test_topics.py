@@ -1,4 +1,4 @@
-"""Topic names and filters, the destinations they are, and the names of durable subscriptions."""
+"""Topic names and filters, their destinations, and the names of durable subscriptions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tandemmq.broker.protocols.mqtt.topics import (
 from tandemmq.store.records.message import DestinationKind
 
 BLANKS = "".join(map(chr, range(33)))
-# What the mapping treats in a way of its own, and codes of it, whole and in pieces.
+# Characters that the mapping treats specially, and their codes, whole and in pieces.
 PIECES = ["%", "25", "2C", "20", "00", "3F", "%25", "%2C", "%20", "%3f", ",", "?", " ", "\x01", *"/.+*#>aß"]
 TEXTS = st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join) | st.text(
     st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20

@@ -1,4 +1,4 @@
-"""Advisory messages: on which topic a fact is told, and in which words."""
+"""Advisory messages: topic and content for each fact."""
 
 from __future__ import annotations
 

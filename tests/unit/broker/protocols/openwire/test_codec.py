@@ -225,7 +225,7 @@ def test_an_array_takes_no_more_than_its_booleans_are_worth() -> None:
 def test_a_marshalled_object_within_a_tight_frame_is_refused() -> None:
     wire = WireFormat(is_tight=True)
     frame = bytearray(wire.encode(MessageDispatch(message=ActiveMQTextMessage())))
-    # bits: response required, consumer, destination, message, then whether it is a frame of its own
+    # bits: response required, consumer, destination, message, then whether it is a separate frame
     frame[6] |= 1 << 4
     with pytest.raises(WireError, match="ActiveMQTextMessage is a frame within a frame"):
         wire.decode(bytes(frame))
@@ -378,7 +378,7 @@ def test_the_hot_writers_give_the_bytes_of_the_interpreter(
         assert STORED.encode(command) == slow.encode(command)
 
 
-# ---- how much a frame may ask for
+# ---- limits of a frame's memory
 
 
 def test_a_frame_of_more_fields_than_allowed_is_refused_before_they_are_read() -> None:

@@ -381,7 +381,7 @@ def test_a_poison_acknowledgement_in_a_transaction_dooms_it() -> None:
     assert not failure.error.is_fatal
 
 
-# ---- what the broker ends
+# ---- objects that the broker ends
 
 
 def test_a_consumer_that_the_broker_ends_is_closed_by_its_client_without_an_error() -> None:

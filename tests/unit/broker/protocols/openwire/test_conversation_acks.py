@@ -185,7 +185,7 @@ def test_an_acknowledgement_of_no_known_type_is_refused() -> None:
         assert "no such type" in unmatched(peer, ack(type, messages[0], messages[0], 1))
 
 
-# ---- what nobody remembers
+# ---- deliveries that the broker does not know
 
 
 @pytest.mark.parametrize("type", KINDS)
@@ -311,7 +311,7 @@ def test_an_acknowledgement_of_another_connections_delivery_in_a_transaction_is_
         assert dooms == [None if type is AckType.EXPIRED else LOCAL.key]
 
 
-# ---- what a consumer remembers
+# ---- deliveries that a consumer remembers
 
 
 @given(st.lists(st.tuples(st.sampled_from("dfr"), st.integers(1, 12), st.integers(0, 3)), max_size=60))

@@ -55,7 +55,7 @@ def test_damage_is_never_taken_for_an_ack(data: st.DataObject) -> None:
     frame[:4] = (len(frame) - 4).to_bytes(4)
     found = read_single_ack(bytes(frame))
     if found is None or frame[4] != loose.MESSAGE_ACK or found[0] != loose.consumer_id(str(CONSUMER)):
-        return  # a consumer of another id is nobody's
+        return  # a consumer of another connection id belongs to no client
     try:
         ack = STORED.decode(bytes(frame))
     except WireError as error:

@@ -1,4 +1,4 @@
-"""The OpenWire session: greetings, bytes however they come, answers, deliveries, and what is refused."""
+"""The OpenWire session: greetings, input in any pieces, answers, deliveries, and refusals."""
 
 # proves: fields-of-a-command-are-bounded, properties-of-a-message-are-bounded
 
@@ -288,7 +288,7 @@ def test_a_pull_continues_after_a_message_that_is_too_long() -> None:
 
 
 def test_a_message_that_the_broker_just_takes_is_short_enough_for_a_consumer() -> None:
-    """A Java client reads no frame that is longer than what either of them said."""
+    """A Java client reads no frame that is longer than the limit of either side."""
     greeting = Greeting("b1", "ID:b", "tcp://b", frame_bytes_max=10_000)
     peer = Peer(greeting)
     said = peer.hear(schema.WireFormatInfo)
@@ -680,7 +680,7 @@ def test_a_long_frame_in_pieces_that_is_no_message_ends_the_connection() -> None
     one(ProtocolFailure, peer.session.receive(frame[100_000:]))
 
 
-# ---- what would take long
+# ---- commands that take long
 
 
 def test_a_command_of_very_many_objects_ends_its_connection_and_names_the_limit() -> None:
@@ -693,7 +693,7 @@ def test_a_command_of_very_many_objects_ends_its_connection_and_names_the_limit(
 
 
 def test_commands_that_are_read_field_by_field_have_short_turns() -> None:
-    """Each may be thousands of objects, and 32 of them came at once."""
+    """Each command may consist of thousands of objects, and 32 commands would otherwise be read in one turn."""
     session = connected().session
     infos = [schema.ProducerInfo(0, False, ProducerId(CONNECTION, n, 1), broker_path=(None,) * 9_000) for n in range(5)]
     commands = list(session.receive(b"".join(map(STORED.encode, infos))))

@@ -101,7 +101,7 @@ def test_a_message_of_any_form_becomes_the_frame_that_the_store_keeps() -> None:
         frame = stored_frame(command)
         if vector.version >= 10:  # later ones have fields that earlier ones lack
             assert frame == stored[vector.name], str(vector)
-        if command.data_structure is None:  # advisories, which nobody stores
+        if command.data_structure is None:  # advisories, which are not stored
             assert decode_message(frame).message_id == command.message_id.key
         again = vector.wire_format()
         assert again.encode(message_of(frame)) == vector.frames[0], str(vector)

@@ -1,4 +1,4 @@
-"""The frame codec: one table of samples, fed in three ways; then what breaks the grammar, and the limits."""
+"""The frame codec: one table of samples, fed in three ways; invalid frames; and the limits."""
 
 from __future__ import annotations
 

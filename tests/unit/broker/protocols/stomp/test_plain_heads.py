@@ -1,4 +1,4 @@
-"""Heads that are read in C, where that was compiled, beside the same heads read in Python."""
+"""Heads that the compiled C code reads, compared with the same heads read in Python."""
 
 from __future__ import annotations
 

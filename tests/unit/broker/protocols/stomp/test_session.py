@@ -1,4 +1,4 @@
-"""The STOMP session: which command a frame becomes, and which bytes the broker's words become."""
+"""The STOMP session: the command for each frame, and the bytes for each call of the broker."""
 
 from __future__ import annotations
 

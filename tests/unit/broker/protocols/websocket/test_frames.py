@@ -201,7 +201,7 @@ def test_our_heads_have_the_shortest_length() -> None:
     assert close_frame(1002, "\u20ac" * 60) == b"\x88\x7d\x03\xea" + ("\u20ac" * 41).encode()
 
 
-# ---- what a STOMP session says is cut into messages at its frames, of text where it is UTF-8
+# ---- the output of a STOMP session is cut into messages at its frames; they are text if they are UTF-8
 
 
 Q = Destination(DestinationKind.QUEUE, "a")

@@ -1,4 +1,4 @@
-"""The request for a WebSocket: what is one is answered as RFC 6455 says; what is none, in HTTP, with the reason."""
+"""Requests for a WebSocket are answered as in RFC 6455. Other requests get an HTTP error with the reason."""
 
 from __future__ import annotations
 
