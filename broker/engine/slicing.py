@@ -93,6 +93,7 @@ class _Line:
     def _make(self, ends: float) -> None:
         if self._first:
             self._slice(self._first.popleft(), ends)
+            ends = max(ends, self._clock() + SLICE_SECONDS)  # prove: first-work-leaves-time
         long = self._long.popleft() if self._long else None
         while self._short and self._clock() < ends:
             self._slice(self._short.popleft(), ends)

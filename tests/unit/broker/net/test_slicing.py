@@ -1,5 +1,7 @@
 """Long work is done in slices: each turn has a limit, each work gets a part of it, and an error ends only one work."""
 
+# proves: first-work-leaves-time
+
 from __future__ import annotations
 
 import asyncio
@@ -124,6 +126,25 @@ async def test_work_for_which_all_wait_comes_first(count: int) -> None:
     while made.count("first") < 100:  # noqa: ASYNC110 - it has no event
         await asyncio.sleep(0)
     assert made.count("other") <= 100 * round((TURN_SECONDS + SLICE_SECONDS) / SLICE_SECONDS)
+
+
+async def test_work_for_which_all_wait_leaves_time_for_short_work() -> None:
+    clock = Clock()
+    slices = Slices(asyncio.get_running_loop(), clock)
+    made: list[str] = []
+
+    def work(name: str, count: int) -> Work[None]:
+        for _ in range(count):
+            clock.now += STEP_SECONDS
+            made.append(name)
+            yield
+
+    slices.start_first(work("first", 1 << 30))
+    slices.start(work("short", 20))
+    while made.count("first") < 100 and made.count("short") < 20:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0)
+    slices.end()
+    assert made.count("short") == 20
 
 
 async def test_all_works_of_a_loop_share_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
