@@ -196,6 +196,8 @@ FLOODS: Final[Mapping[str, Flood]] = {
     "hellos": Flood("tls", 400, lambda turn: _hello(HELLO_BYTES_MAX), chunk=4_096, is_held=True),
     "hellos-long": Flood("tls", 400, lambda turn: _hello(131_396), chunk=4_096, is_held=True),
     "senders": Flood("stomp", 200, _short, _connect),
+    "connects": Flood("stomp", 400, lambda turn: b"unknown\n\n\0"),
+    "strangers": Flood("stomp", 1_000, lambda turn: b"\n" * CHUNK_BYTES),
 }
 
 

@@ -25,7 +25,7 @@ from tandemmq import log_events
 from tandemmq.broker.admin.answers import answer
 from tandemmq.broker.admin.places import IDLE_SECONDS_MAX, Place, Places, State
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
-from tandemmq.broker.net.turns import Turns
+from tandemmq.broker.net.turns import FRESH, SPENT, Turns
 from tandemmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
@@ -204,7 +204,7 @@ class AdminConnection(RequestHandler):
         if until:
             self._feed(until)
         else:
-            self._settle(has_spent=False)
+            self._settle(FRESH)
 
     def resume(self, until: float) -> None:
         """Pass received bytes to aiohttp until the clock of the loop shows ``until`` (broker.net.turns)."""
@@ -239,12 +239,12 @@ class AdminConnection(RequestHandler):
                 break
         self._settle()
 
-    def _settle(self, *, has_spent: bool = True) -> None:
+    def _settle(self, line: int = SPENT) -> None:
         """Wait for a turn if received bytes are left; otherwise read from the socket."""
         has_rest = self._has_rest
         if has_rest and self._takes_more and not self._is_queued:
             self._is_queued = True
-            self._turns.wait(self, has_spent=has_spent)
+            self._turns.wait(self, line)
         is_to_be_read = self._is_wanted and not has_rest
         if self._socket is None or is_to_be_read is self._is_read:
             return

@@ -26,6 +26,7 @@ from tandemmq import log_events
 from tandemmq.broker.core.commands import ClientError
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.memory import Kind
+from tandemmq.broker.net.early_input import Connected, EarlyInput, EarlyReader
 from tandemmq.broker.net.tls_handshake import HANDSHAKE_SECONDS_MAX, TlsServer
 from tandemmq.broker.net.transport import DEFAULT_LIMITS, Connection, Engine, Outbox, TransportLimits
 from tandemmq.broker.net.turns import Turns
@@ -225,6 +226,7 @@ class Server:
         self._overlong_before = self.overlong_steps
         self._turns = turns = Turns(loop, self._clock, between=outbox.take_reports, note_load=note_load)
         unfinished = UnfinishedInput(loop, engine.memory)
+        early = EarlyInput(engine.memory)
         bound, self._bound = self._bound, []
         try:
             while bound:
@@ -249,6 +251,7 @@ class Server:
                         outbox,
                         turns,
                         unfinished,
+                        early,
                         loop,
                         self._forget,
                         connector.limits,
@@ -268,9 +271,9 @@ class Server:
                         )
                         self._handshakes.add(websocket)
                         self._unauthenticated[connection] = Unauthenticated(websocket, connector, loop.time())
-                        return websocket
+                        return _until_login(websocket, connector)
                     self._unauthenticated[connection] = Unauthenticated(connection, connector, loop.time())
-                    return cast("asyncio.Protocol", connection)  # it has all of its methods
+                    return _until_login(connection, connector)
 
                 if connector.tls is None:
                     self._servers.append(await loop.create_server(make_connection, sock=listener, backlog=BACKLOG))
@@ -452,6 +455,11 @@ class Server:
             self._counts[connector] -= 1
         if not self._connections:
             self._is_empty.set()
+
+
+def _until_login(connection: Connected, connector: Connector) -> asyncio.Protocol:
+    """Return the protocol of a new socket. It has all methods that the loop calls."""
+    return cast("asyncio.Protocol", connection if connector.tls is not None else EarlyReader(connection))
 
 
 def _shut_down(descriptor: int) -> None:

@@ -14,6 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from tandemmq import log_events
@@ -21,12 +22,17 @@ from tandemmq.broker.core.commands import ClientError, Command, ErrorKind, Send
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.memory import SHARE, TLS_BUFFERS, TLS_BYTES, Holder, Kind, Memory
 from tandemmq.broker.core.slices import CLOCK
+from tandemmq.broker.net.early_input import EarlyInput
 from tandemmq.broker.net.turns import (
+    FRESH,
     FRESH_BYTES_MAX,
     LONG_READ_BYTES,
     OVERLONG_SECONDS,
     READ_SECONDS,
+    SENDERS,
     SLICE_SECONDS,
+    SPENT,
+    STRANGERS,
     Turns,
 )
 from tandemmq.broker.net.unfinished_input import COUNTED_BYTES_MIN, FRAME_SECONDS_MAX, UnfinishedInput
@@ -79,6 +85,10 @@ SHORT_BYTES_MAX: Final = 64 * 1024
 OPERATIONS_PER_REPORT_MAX: Final = 500
 # A heart-beat is sent after this part of its interval, so that it arrives in time also over a slow network.
 BEAT_PART: Final = 0.8
+# Connections that continue to read after a report, in one iteration of the loop: each read may take 0.08 ms.
+RESUMED_MAX = 64
+# Bytes that are read and dropped after the connection was closed, until the peer closes its side.
+DROPPED_BYTES_MAX = 4 << 20
 # Larger than any read or output.
 _UNBOUNDED: Final = 1 << 62
 # Bits of ``_states``: reasons why a connection is not read.
@@ -92,7 +102,7 @@ _NOT_TO_READ: Final = _CONGESTION | _STOPPED | _UNFINISHED | _UNREAD | _ENDED
 # the socket is paused; the peer does not read; the command for the end of the input is not carried out yet; the
 # heart-beats have not begun; the last read was long; UnfinishedInput counts an incomplete frame; unwritten output is
 # counted; the connection must close when it may write; it has ended; deliveries wait in the session; they have so many
-# bytes that nothing more is delivered.
+# bytes that nothing more is delivered; the client has no login yet, as far as it is known from its last turn.
 _LEFT: Final = 32
 _WOKEN: Final = 64
 _RESTING: Final = 128
@@ -106,6 +116,7 @@ _MUST_CLOSE: Final = 16384
 _OVER: Final = 32768
 _WAITING: Final = 65536
 _FULL: Final = 131072
+_EARLY: Final = 262144
 
 
 class Store(Protocol):
@@ -167,7 +178,8 @@ class Outbox:
     # Connections with much output, of those in ``dirty``. ``Connection.flush`` adds them.
     long: deque[Connection] = field(default_factory=deque, init=False)
     _is_called: bool = field(default=False, init=False)
-    _paused: set[Connection] = field(default_factory=set, init=False)
+    _paused: dict[Connection, None] = field(default_factory=dict, init=False)
+    _is_resuming: bool = field(default=False, init=False)
     limited: LimitedLog = field(init=False)
 
     def __post_init__(self) -> None:
@@ -220,18 +232,26 @@ class Outbox:
 
     def hold(self, connection: Connection) -> None:
         """Note that ``connection`` stopped reading."""
-        self._paused.add(connection)
+        self._paused[connection] = None
 
     def forget(self, connection: Connection) -> None:
-        self._paused.discard(connection)
+        self._paused.pop(connection, None)
 
     def resume_reading(self) -> None:
-        """Let all connections read again. Called when the store has reported durable operations, or when the engine has
-        processed the reports."""
-        paused = self._paused
-        self._paused = set()
-        for connection in paused:
+        """Let all connections read again, RESUMED_MAX of them in each iteration of the loop. Called when the store has
+        reported durable operations, or when the engine has processed the reports."""
+        if self._paused and not self._is_resuming:
+            self._resume_some()
+
+    def _resume_some(self) -> None:
+        self._is_resuming = False
+        for connection in list(islice(self._paused, RESUMED_MAX)):
+            del self._paused[connection]
             connection.end_congestion()
+        # After congestion, another call of ``resume_reading`` follows.
+        if self._paused and not self._engine.store.is_congested and not self._engine.is_behind:
+            self._is_resuming = True
+            self._loop.call_soon(self._resume_some)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -249,6 +269,7 @@ class Connection:
     _outbox: Outbox
     _turns: Turns
     _unfinished: UnfinishedInput
+    _early: EarlyInput
     _loop: asyncio.AbstractEventLoop
     _on_lost: Callable[[Connection], None]
     _limits: TransportLimits = DEFAULT_LIMITS
@@ -264,13 +285,15 @@ class Connection:
     _share_report: int = field(default=0, init=False)
     _share_used: int = field(default=0, init=False)
     # The rare states as bits, so that one test shows that there are none.
-    _states: int = field(default=_NEW, init=False)
+    _states: int = field(default=_NEW | _EARLY, init=False)
     # Received bytes that the session does not have yet. None: there are none.
     _rest: deque[bytes] | None = field(default=None, init=False)
     _is_queued: bool = field(default=False, init=False)  # waits for its turn in Turns
     # Waiting bytes that the session has. It keeps them in memory until all are parsed.
     _fed_bytes: int = field(default=0, init=False)
+    _has_spent: bool = field(default=False, init=False)  # had a slice, or sent much, and has input left
     _is_sender: bool = field(default=False, init=False)  # sent messages when its last turn ended
+    _dropped_bytes: int = field(default=0, init=False)  # received after the end
     _is_parsing: bool = field(default=False, init=False)  # in its turn; stays true if it closes in its turn
     _transport: asyncio.Transport | None = field(default=None, init=False)
     _disconnect: Command | None = field(default=None, init=False)  # carried out after the received input
@@ -304,6 +327,15 @@ class Connection:
     def is_closing(self) -> bool:
         """True after ``close`` or the loss of the connection: nothing more is read from it."""
         return self._states & _OVER != 0
+
+    @property
+    def is_logged_in(self) -> bool:
+        return self.session.is_logged_in
+
+    @property
+    def is_resting(self) -> bool:
+        """True while reading of the socket is paused."""
+        return self._states & _RESTING != 0
 
     @property
     def is_writable(self) -> bool:
@@ -463,7 +495,8 @@ class Connection:
             self._parse(data, now, turns.ends)
         else:
             self._keep(data)
-            self._settle(has_spent=is_beyond_share or length > FRESH_BYTES_MAX)
+            self._has_spent = is_beyond_share or length > FRESH_BYTES_MAX
+            self._settle()
 
     def _note_long_read(self, length: int, now: float) -> None:
         """Count the buffers of TLS, and begin the time in which the connection may be read in this turn. ``now``: time
@@ -486,6 +519,9 @@ class Connection:
         connection has ended."""
         states = self._states
         if states & _OVER:
+            self._dropped_bytes += len(data)
+            if self._dropped_bytes > DROPPED_BYTES_MAX:
+                self.abort()
             return False
         if states & _NEW and data.startswith(_TLS_HELLO) and not self.session.is_connected:
             self.log_fault("TLS", f"{self} begins TLS, which this connector does not support: disconnected")
@@ -493,7 +529,10 @@ class Connection:
             return False
         if states & (_LEFT | _NOT_TO_READ):
             # The loop had read these bytes before reading was paused.
+            if not states & _LEFT:
+                self._has_spent = len(data) > FRESH_BYTES_MAX
             self._keep(data)
+            self._settle()
             return False
         self._states = states & ~_WOKEN
         return True
@@ -509,7 +548,7 @@ class Connection:
         connection then checks whether the session has more."""
         if not self._is_parsing and not self._states & _OVER:
             self._states |= _WOKEN
-            self._settle(has_spent=False)
+            self._settle()
 
     def _keep(self, data: bytes) -> None:
         """Store ``data`` for a later turn."""
@@ -577,7 +616,8 @@ class Connection:
         ):
             self._hold()
         if has_more or self._states or session.unfinished_bytes >= COUNTED_BYTES_MIN:
-            self._is_sender = bool(commands) and isinstance(commands[-1], Send)
+            if commands:
+                self._is_sender = any(isinstance(command, Send) for command in commands)
             self._end_turn(has_more, len(fed), ended)
         self._is_parsing = False
 
@@ -611,18 +651,24 @@ class Connection:
         """End a turn that leaves input (``has_more``) or that ends in a rare state. ``fed_bytes``: bytes that the
         session got in this turn; 0: none. ``ended``: time of the clock at the end."""
         self._note_input(fed_bytes)
-        if self._states & _NEW and self.session.is_connected:
-            self._start_heart_beats()
+        if self._states & _EARLY:
+            if self._states & _NEW and self.session.is_connected:
+                self._start_heart_beats()
+            if self.session.is_logged_in:
+                self._states &= ~_EARLY
+                self._early.note(self, 0)
         if self._states & _BEHIND and self.holder.is_held_back:
             self._states |= _UNREAD
         if self._disconnect is not None and not has_more:
             self._handle_disconnect()
             has_more = self.session.has_more
-        has_read_enough = self._states & _LONG_READ != 0 and ended >= self._turn_until
-        self._states &= ~(_LEFT | _LONG_READ)
-        if has_more or has_read_enough:
-            self._states |= _LEFT
-        self._settle(has_spent=True)
+        # A stranger is read once in its turn, so the number of reads in a poll of the loop does not grow with theirs.
+        has_read_enough = (
+            fed_bytes > 0 if self._states & _EARLY else (self._states & _LONG_READ != 0 and ended >= self._turn_until)
+        )
+        self._has_spent = has_more or has_read_enough
+        self._states = self._states & ~(_LEFT | _LONG_READ) | (_LEFT if self._has_spent else 0)
+        self._settle()
 
     def _note_input(self, count: int) -> None:
         """Count the session's input in memory: all ``count`` bytes that it got last while some of them are not parsed
@@ -643,14 +689,15 @@ class Connection:
             self._states &= ~_PARTIAL
             self._unfinished.forget(self)
 
-    def _settle(self, *, has_spent: bool) -> None:
+    def _settle(self) -> None:
         """Wait for a turn if input is left; otherwise read from the socket, unless reading is paused for another
         reason."""
+        self.note_early()
         states = self._states
         is_free = not states & _NOT_TO_READ
         if is_free and states & (_LEFT | _WOKEN) and not self._is_queued:
             self._is_queued = True
-            self._turns.wait(self, has_spent=has_spent, is_sender=self._is_sender)
+            self._turns.wait(self, self.line())
         is_to_rest = not is_free or states & _LEFT != 0
         if is_to_rest is (states & _RESTING != 0) or self._states & _OVER or self._transport is None:
             return
@@ -660,6 +707,19 @@ class Connection:
         else:
             self._last_received = self._loop.time()
             self._transport.resume_reading()
+
+    def note_early(self) -> None:
+        """Count the input that waits, if the client has no login."""
+        if self._states & _EARLY:
+            self._early.note(self, self.holder.by_kind[Kind.INPUT])
+
+    def line(self) -> int:
+        """Return the line of Turns in which it waits."""
+        if self._states & _EARLY:
+            return STRANGERS
+        if not self._has_spent:
+            return FRESH
+        return SENDERS if self._is_sender else SPENT
 
     def eof_received(self) -> bool:
         """Note the end of the peer's input. Return False to let the loop close the connection."""
@@ -704,7 +764,7 @@ class Connection:
         self.note_output()
         if not self._states & _OVER:
             self._states = self._states & ~_UNREAD | (_WOKEN if self._states & _WAITING else 0)
-            self._settle(has_spent=False)
+            self._settle()
             self._engine.writable(self)
 
     def note_output(self) -> None:
@@ -793,23 +853,23 @@ class Connection:
     def stop_reading(self) -> None:
         """Stop reading until ``resume_reading`` or ``close``."""
         self._states |= _STOPPED
-        self._settle(has_spent=False)
+        self._settle()
 
     def resume_reading(self) -> None:
         self._states &= ~_STOPPED
-        self._settle(has_spent=False)
+        self._settle()
 
     def end_reading(self) -> None:
         """Stop reading for good; ``resume_reading`` has no effect any more."""
         self._states |= _ENDED
-        self._settle(has_spent=False)
+        self._settle()
 
     def hold_input(self, is_held: bool) -> None:
         """Stop or resume reading. Called by UnfinishedInput."""
         states = self._states & ~_UNFINISHED | (_UNFINISHED if is_held else 0)
         if states != self._states:
             self._states = states
-            self._settle(has_spent=False)
+            self._settle()
 
     def end_input(self) -> None:
         """Close the connection because of its incomplete frame. Called by UnfinishedInput."""
@@ -818,10 +878,15 @@ class Connection:
             "Incomplete frames use all of their memory", f"The frame was not complete within {FRAME_SECONDS_MAX:g} s."
         )
 
+    def end_early(self) -> None:
+        """Close the connection, whose client has no login, because of its waiting input. Called by EarlyInput."""
+        self.log_fault("input before the login", f"{self}: disconnected: much input of clients without a login waits")
+        self.abort()
+
     def end_congestion(self) -> None:
         """Resume reading after congestion. Called by Outbox.resume_reading."""
         self._states &= ~_CONGESTION
-        self._settle(has_spent=False)
+        self._settle()
 
     # ---- time limits
 
@@ -905,6 +970,7 @@ class Connection:
         self.session.set_wake(asleep)
         self.session.end()
         self.holder.add(Kind.INPUT, -self.holder.by_kind[Kind.INPUT])
+        self._early.note(self, 0)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -2,13 +2,20 @@
 
 In each turn a connection parses its input for at most ``SLICE_SECONDS`` and is read for at most ``READ_SECONDS``; all
 connections together use at most ``TURN_SECONDS``. A connection that has more, or that finds the time used up, waits,
-and is not read meanwhile. First in the line are the connections that found no time, so that a client that sends little
-hardly waits. Then come the connections that had a slice, one after the other, for ``SPENT_SECONDS`` each. Of these, the
-ones that sent messages come last: otherwise senders that are faster than consumers would leave the consumers no time to
-acknowledge, and a message that waits costs twice as much as one that is consumed at once.
+and is not read meanwhile. It waits in one of these lines, which have their time in this order:
 
-Between the two parts of the line, the loop hands the commands of the first to the store, which writes while the second
-part has its time. Between the steps, the reports of the store are taken and the receipts written (``between``). Before
+    FRESH      connections that found no time, so that a client that sends little hardly waits
+    SPENT      connections that had a slice and have more input
+    SENDERS    those of them that sent messages. Otherwise senders that are faster than consumers would leave the
+               consumers no time to acknowledge, and a message that waits costs twice as much as one that is consumed at
+               once
+    STRANGERS  handshakes of TLS, and connections without a login
+
+A connection of the last three lines has ``SPENT_SECONDS``. Each of these lines has this time in each turn, or one step
+of a connection if that is longer.
+
+Between FRESH and the other lines, the loop hands the commands of the first to the store, which writes while the others
+have their time. Between the steps, the reports of the store are taken and the receipts written (``between``). Before
 the next turn of connections that wait, the loop carries out everything that is ready. So a client that sends little
 does not wait for the others at each step to its receipt.
 """
@@ -36,11 +43,16 @@ READ_SECONDS: Final = 0.0005
 LONG_READ_BYTES: Final = 64 * 1024
 # A connection that finds no time waits before the others if it was read for at most this much.
 FRESH_BYTES_MAX: Final = 16 * 1024
-# After this number of turns in which no connection has more input than its slice takes, the load is over.
-TURNS_WITHOUT_LOAD: Final = 16
+# After this time in which no connection has more input than its slice takes, the load is over.
+LOAD_SECONDS: Final = 0.05
 # A longer step is logged, at most once in TELL_SECONDS.
 OVERLONG_SECONDS: Final = 0.05
 TELL_SECONDS: Final = 5.0
+# Lines, in the order of their turns.
+FRESH: Final = 0
+SPENT: Final = 1
+SENDERS: Final = 2
+STRANGERS: Final = 3
 
 
 class Waiting(Protocol):
@@ -55,7 +67,7 @@ class Turns:
     """Turns of the connections of one server. For the loop's thread. ``clock``: seconds; it also advances within a
     turn, and every ``until`` is a time of it. ``turn_seconds``: time of each turn for all connections together.
     ``between`` is called between the steps of connections, ``note_load`` with True if connections have more input than
-    their slices take."""
+    their slices take, and with False LOAD_SECONDS after the last such turn."""
 
     _loop: asyncio.AbstractEventLoop
     clock: Callable[[], float] = time.monotonic
@@ -64,19 +76,18 @@ class Turns:
     note_load: Callable[[bool], object] = lambda is_loaded: None
     ends: float = field(default=0.0, init=False)  # end of this turn's time; 0: it has not begun
     _is_called: bool = field(default=False, init=False)
-    _fresh: deque[Waiting] = field(default_factory=deque, init=False)
-    _spent: deque[Waiting] = field(default_factory=deque, init=False)
-    _senders: deque[Waiting] = field(default_factory=deque, init=False)  # had a slice, too, and sent messages in it
+    lines: tuple[deque[Waiting], ...] = field(default_factory=lambda: (deque(), deque(), deque(), deque()), init=False)
     _logged_at: float = field(default=-TELL_SECONDS, init=False)
     number: int = field(default=0, init=False)  # of this turn
     began: float = field(default=0.0, init=False)  # by the loop's time
-    _turns_without_load: int = field(default=0, init=False)
+    _loaded_at: float = field(default=0.0, init=False)  # by the loop's time: connections had more than their slices
+    _is_loaded: bool = field(default=False, init=False)
     overlong: int = field(default=0, init=False)  # how many steps took longer than OVERLONG_SECONDS
 
     @property
     def waiting(self) -> int:
         """Number of connections that wait."""
-        return len(self._fresh) + len(self._spent) + len(self._senders)
+        return sum(map(len, self.lines))
 
     def begin(self) -> float:
         """Return the time of the clock until which the caller may work in this turn; 0: no time is left."""
@@ -94,11 +105,9 @@ class Turns:
         self.began = self._loop.time()
         self._call()
 
-    def wait(self, connection: Waiting, *, has_spent: bool, is_sender: bool = False) -> None:
-        """Call ``resume`` of ``connection``, which does not wait already, in a later turn. ``has_spent``: it had its
-        slice; ``is_sender``: it sent messages at the end of the slice."""
-        line = self._fresh if not has_spent else self._senders if is_sender else self._spent
-        line.append(connection)
+    def wait(self, connection: Waiting, line: int) -> None:
+        """Call ``resume`` of ``connection`` in a later turn; it does not wait already."""
+        self.lines[line].append(connection)
         self._call()
 
     def took(self, seconds: float, connection: object, commands: Iterable[object]) -> None:
@@ -128,39 +137,52 @@ class Turns:
         self._is_called = False
         self.ends = 0.0
         self.number += 1
-        if self._spent or self._senders:
-            self._turns_without_load = 0
-            self.note_load(True)
-        else:
-            self._turns_without_load += 1
-            if self._turns_without_load == TURNS_WITHOUT_LOAD:
-                self.note_load(False)
-            if not self._fresh:
-                return
+        fresh, spent, senders, strangers = self.lines
+        if not fresh and not spent and not senders and not strangers:
+            return
         self._is_called = True
         self.begin()
+        if spent or senders:
+            self._note_load()
         try:
-            for _ in range(len(self._fresh)):
+            for _ in range(len(fresh)):
                 until = self.begin()
                 if not until:
                     break
-                self._fresh.popleft().resume(until)
+                fresh.popleft().resume(until)
                 self.between()  # prove: reports-between-first-steps
         finally:
             self._loop.call_soon(self._resume_spent)  # behind the hand-over to the store, which they requested
 
+    def _note_load(self) -> None:
+        self._loaded_at = self.began
+        if not self._is_loaded:
+            self._is_loaded = True
+            self.note_load(True)
+            self._loop.call_later(LOAD_SECONDS, self._check_load)
+
+    def _check_load(self) -> None:
+        left = self._loaded_at + LOAD_SECONDS - self._loop.time()
+        if left > 0:
+            self._loop.call_later(left, self._check_load)
+        else:
+            self._is_loaded = False
+            self.note_load(False)
+
     def _resume_spent(self) -> None:
-        """Continue the turn with the connections that had a slice."""
+        """Continue the turn with the connections that had a slice, and with strangers."""
         try:
-            for line in (self._spent, self._senders):
+            for line in self.lines[SPENT:]:
+                line_ends = 0.0
                 for number in range(len(line)):
                     self.between()  # prove: reports-between-steps
-                    until = self.begin()
-                    # One of each line has its turn, however many found no time: none waits for ever.
-                    if number and not until:
+                    now = self.clock()
+                    if not number:
+                        line_ends = now + SPENT_SECONDS  # however many found no time: no line waits for ever
+                    ends = max(line_ends, self.ends)
+                    if now >= ends:
                         break
-                    slice_ends = self.clock() + SPENT_SECONDS
-                    line.popleft().resume(min(until, slice_ends) if number else slice_ends)
+                    line.popleft().resume(min(ends, now + SPENT_SECONDS))
         finally:
             self._loop.call_soon(self._give_way)
 

@@ -22,7 +22,7 @@ from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.memory import CONNECTION_BYTES, Kind
 from tandemmq.broker.net.origins import Origins
 from tandemmq.broker.net.transport import LONG_BYTES_MIN, Connection, TransportLimits
-from tandemmq.broker.net.turns import Turns
+from tandemmq.broker.net.turns import FRESH, FRESH_BYTES_MAX, SPENT, STRANGERS, Turns
 from tandemmq.broker.protocols.output import asleep
 from tandemmq.broker.protocols.session import Session
 from tandemmq.broker.protocols.websocket.frames import (
@@ -133,6 +133,15 @@ class WebSocket(asyncio.Protocol):
         return self._is_over or self.connection.is_closing
 
     @property
+    def is_logged_in(self) -> bool:
+        return self.connection.is_logged_in
+
+    @property
+    def is_resting(self) -> bool:
+        """True while reading of the socket is paused."""
+        return not self._is_read
+
+    @property
     def session(self) -> Session:
         return self.connection.session
 
@@ -163,7 +172,7 @@ class WebSocket(asyncio.Protocol):
         elif self._turns.begin():
             self._read(0.0)
         else:
-            self._wait(has_spent=False)
+            self._wait(has_spent=len(data) > FRESH_BYTES_MAX)
 
     def eof_received(self) -> bool:
         if not self.is_open or self._is_over or self._is_closing or self._has_ended:
@@ -304,7 +313,8 @@ class WebSocket(asyncio.Protocol):
         self._is_queued = True
         self._count()
         self._settle()
-        self._turns.wait(self, has_spent=has_spent)
+        line = SPENT if has_spent else FRESH
+        self._turns.wait(self, line if self.is_logged_in else STRANGERS)
 
     def _count(self) -> None:
         """Count the bytes that wait for a turn. Before the handshake ends, count the connection's size and the received
@@ -317,6 +327,7 @@ class WebSocket(asyncio.Protocol):
         if waiting != self._counted and not self.connection.is_closing:
             self.connection.holder.add(Kind.INPUT, waiting - self._counted)
             self._counted = waiting
+            self.connection.note_early()
 
     def _pong(self) -> None:
         """Send a pong for the last ping (RFC 6455, 5.5.3), unless the peer does not read."""

@@ -52,7 +52,7 @@ def test_nulls_are_refused_for_their_number() -> None:
     assert isinstance(next(commands(greeted("nulls"))), schema.WireFormatInfo)
 
 
-@pytest.mark.parametrize("name", [name for name, flood in FLOODS.items() if flood.port == "stomp"])
+@pytest.mark.parametrize("name", [name for name, flood in FLOODS.items() if flood.port == "stomp" and flood.greets])
 def test_a_flood_of_stomp_is_frames_within_the_limits(name: str) -> None:
     flood = FLOODS[name]
     parser = FrameParser(Limits())
@@ -65,6 +65,16 @@ def test_a_flood_of_stomp_is_frames_within_the_limits(name: str) -> None:
         frame = parser.next_frame()
     assert (frame is None) == flood.is_held, "what is held is not whole"
     assert frame is None or frame[0] == "SEND"
+
+
+def test_strangers_send_only_line_ends_and_unknown_commands() -> None:
+    parser = FrameParser(Limits())
+    parser.feed(FLOODS["strangers"].says(0))
+    assert parser.next_frame() is None
+    parser.feed(FLOODS["connects"].says(0))
+    frame = parser.next_frame()
+    assert frame is not None
+    assert frame[0] == "unknown"
 
 
 def test_maps_are_as_long_as_they_may_be() -> None:

@@ -17,12 +17,16 @@ from tandemmq.broker.core.commands import Send, Subscribe
 from tandemmq.broker.core.memory import SHARE, Kind
 from tandemmq.broker.net.transport import OPERATIONS_PER_REPORT_MAX
 from tandemmq.broker.net.turns import (
+    FRESH,
+    LOAD_SECONDS,
     LONG_READ_BYTES,
     OVERLONG_SECONDS,
     READ_SECONDS,
+    SENDERS,
     SLICE_SECONDS,
+    SPENT,
+    STRANGERS,
     TURN_SECONDS,
-    TURNS_WITHOUT_LOAD,
     Turns,
 )
 from tandemmq.broker.protocols.session import COMMANDS_MAX
@@ -180,12 +184,22 @@ class ManualLoop:
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
+        self.timers: list[tuple[float, Any]] = []
+        self.now = 0.0
 
     def time(self) -> float:
-        return 0.0
+        return self.now
 
     def call_soon(self, call: Any) -> None:
         self.calls.append(call)
+
+    def call_later(self, seconds: float, call: Any) -> None:
+        self.timers.append((self.now + seconds, call))
+
+    def wait(self) -> None:
+        """Let the time of the next timer come, and call it."""
+        self.now, call = self.timers.pop(0)
+        call()
 
     def turn(self) -> None:
         calls, self.calls = self.calls, []
@@ -196,18 +210,18 @@ class ManualLoop:
 class Worker:
     """Has so much to do, and does it whenever it has its turn."""
 
-    def __init__(self, world: World, name: str, seconds: float, *, is_sender: bool = False) -> None:
+    def __init__(self, world: World, name: str, seconds: float, *, line: int = SPENT) -> None:
         self.world = world
         self.name = name
         self.seconds = seconds
-        self.is_sender = is_sender
+        self.line = line
 
     def begin(self) -> None:
         until = self.world.turns.begin()
         if until:
             self.resume(until)
         else:
-            self.world.turns.wait(self, has_spent=False)
+            self.world.turns.wait(self, FRESH)
 
     def resume(self, until: float) -> None:
         self.world.ran.append(self.name)
@@ -215,7 +229,7 @@ class Worker:
         self.world.now += spent
         self.seconds -= spent
         if self.seconds > 1e-9:
-            self.world.turns.wait(self, has_spent=True, is_sender=self.is_sender)
+            self.world.turns.wait(self, self.line)
 
 
 class World:
@@ -247,7 +261,7 @@ def test_a_connection_that_found_no_time_is_served_before_those_that_had_a_slice
 def test_senders_have_the_time_that_consumers_leave_and_always_a_slice() -> None:
     world = World()
     for _ in range(4):
-        Worker(world, "sender", 1.0, is_sender=True).begin()
+        Worker(world, "sender", 1.0, line=SENDERS).begin()
     world.turn()
     consumers = [Worker(world, "consumer", 20 * TURN_SECONDS) for _ in range(4)]
     for consumer in consumers:
@@ -263,20 +277,42 @@ def test_senders_have_the_time_that_consumers_leave_and_always_a_slice() -> None
     assert counts["sender"] > 40
 
 
-def test_the_load_ends_after_some_turns_in_which_no_connection_waits() -> None:
+def test_the_load_ends_when_no_connection_has_had_more_than_its_slice_for_some_time() -> None:
     world = World()
     told: list[bool] = []
     world.turns.note_load = told.append
     Worker(world, "x", 2 * TURN_SECONDS).begin()
     while world.loop.calls:
         world.turn()
-    assert set(told) == {True}
-    for number in range(1, TURNS_WITHOUT_LOAD + 3):
-        assert (False in told) is (number > TURNS_WITHOUT_LOAD - 1), number
-        Worker(world, "x", SLICE_SECONDS / 10).begin()
+    assert told == [True]
+    world.loop.now = LOAD_SECONDS / 2
+    Worker(world, "x", 2 * TURN_SECONDS).begin()
+    while world.loop.calls:
         world.turn()
-    assert told.count(False) == 1
-    assert not told[-1]
+    world.loop.wait()
+    assert told == [True], "there was load meanwhile"
+    world.loop.wait()
+    assert told == [True, False]
+    assert world.loop.now == LOAD_SECONDS * 1.5
+    assert not world.loop.timers, "an idle loop is left alone"
+    Worker(world, "x", 2 * TURN_SECONDS, line=STRANGERS).begin()
+    while world.loop.calls:
+        world.turn()
+    assert told == [True, False], "handshakes are no load"
+
+
+def test_strangers_have_the_time_that_all_others_leave_and_always_a_slice() -> None:
+    world = World()
+    for _ in range(50):
+        Worker(world, "stranger", 1.0, line=STRANGERS).begin()
+    for _ in range(60):
+        world.turn()
+    Worker(world, "consumer", 1.0).begin()
+    Worker(world, "sender", 1.0, line=SENDERS).begin()
+    world.turn()
+    counts = Counter(name for _ in range(60) for name in world.turn())
+    assert counts["consumer"] > counts["stranger"] / 3 > 0
+    assert counts["sender"] > counts["stranger"] / 3
 
 
 def test_reports_are_taken_between_the_steps_of_connections() -> None:
@@ -343,7 +379,7 @@ def test_a_receipt_waits_once_for_those_who_had_their_slice() -> None:
         for _ in range(turn % 3):
             world.turn()
         sender = Sender(world)
-        world.turns.wait(sender, has_spent=False)
+        world.turns.wait(sender, FRESH)
         while sender.waited is None:
             world.turn()
         # They have their time while the store writes.
@@ -357,8 +393,8 @@ def test_an_error_in_a_turn_does_not_end_the_turns() -> None:
 
     world = World()
     Worker(world, "x", 1.0).begin()
-    world.turns.wait(Failing(), has_spent=False)
-    world.turns.wait(Failing(), has_spent=True)
+    world.turns.wait(Failing(), FRESH)
+    world.turns.wait(Failing(), SPENT)
     errors = 0
     for _ in range(30):
         try:
@@ -406,11 +442,11 @@ async def test_a_client_beyond_its_share_waits_after_those_that_found_no_time(ti
         await timed_bench.until(lambda: not turns.waiting)
         connection.holder.busy += busy
         if has_others:
-            turns.wait(Nobody(), has_spent=True)
+            turns.wait(Nobody(), SPENT)
         before = len(timed_bench.engine.commands)
         connection.data_received(SEND % 1)
         assert (len(timed_bench.engine.commands) > before) is is_understood
-    assert turns._spent[-1] is connection
+    assert turns.lines[SPENT][-1] is connection
     await timed_bench.until(lambda: len(timed_bench.engine.commands) > before)
     assert connection.holder.is_beyond_share(10.5)
     assert not connection.holder.is_beyond_share(11.0), "each second begins anew"
@@ -421,12 +457,12 @@ async def test_time_used_long_ago_does_not_count_in_a_used_up_turn(timed_bench: 
     (connection,) = timed_bench.server.connections
     turns = connection._turns
     connection.holder.busy = 2 * SHARE
-    turns.wait(Nobody(), has_spent=True)
+    turns.wait(Nobody(), SPENT)
     clock, turns.clock = turns.clock, lambda: 100.0
     turns.ends = 99.0  # this turn's
     connection.data_received(SEND % 1)
     turns.clock = clock
-    assert turns._fresh[-1] is connection
+    assert turns.lines[FRESH][-1] is connection
 
 
 @pytest.mark.parametrize(("read_bytes", "is_read_on"), [(LONG_READ_BYTES, False), (LONG_READ_BYTES - 1, True)])

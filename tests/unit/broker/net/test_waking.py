@@ -12,6 +12,7 @@ import pytest
 from tandemmq.broker.core.commands import Command, Disconnect, SetPrefetch
 from tandemmq.broker.net.server import Connector, Server
 from tandemmq.broker.net.transport import Connection
+from tandemmq.broker.net.turns import FRESH
 from tandemmq.broker.protocols.output import asleep
 
 # So many commands it gives at once.
@@ -228,7 +229,7 @@ async def test_others_have_their_turn_however_often_it_wakes(bench: Bench) -> No
     bench.session.give(1)
     await bench.turns()
     before = len(bench.engine.commands)
-    bench.connection._turns.wait(Other(), has_spent=False)
+    bench.connection._turns.wait(Other(), FRESH)
     await bench.until(lambda: bool(made))
     bench.engine.handle = handle
     assert made[0] >= before > 0
