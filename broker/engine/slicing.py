@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Time of each turn for all work of a loop together, and for one work while others wait. One step may exceed it.
+#: Time of each turn for all work of a loop together (a half more, behind work for which all clients wait), and for one
+#: work while others wait. One step may exceed it.
 TURN_SECONDS = 0.0005
 SLICE_SECONDS = 0.0005
 #: After a turn that took this long, because a step cannot be interrupted, this number of iterations is for other work.
@@ -93,7 +94,7 @@ class _Line:
     def _make(self, ends: float) -> None:
         if self._first:
             self._slice(self._first.popleft(), ends)
-            ends = max(ends, self._clock() + SLICE_SECONDS)  # prove: first-work-leaves-time
+            ends = max(ends, self._clock() + SLICE_SECONDS / 2)  # prove: first-work-leaves-time
         long = self._long.popleft() if self._long else None
         while self._short and self._clock() < ends:
             self._slice(self._short.popleft(), ends)

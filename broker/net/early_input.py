@@ -1,8 +1,9 @@
 """Input of clients that have no login: how much of it waits, and how it is read.
 
-A client needs no account to send bytes. So all connections without a login together keep at most 1 / EARLY_PART of the
-broker's memory, and KEPT_BYTES each. Without TLS and WebSocket, their sockets are read in small pieces: a turn of the
-loop reads each ready socket at least once, and 10,000 reads of the loop's usual 256,000 bytes take a second.
+A client needs no account to send bytes. So the waiting input of all connections without a login has a limit: 1 /
+EARLY_PART of the broker's memory. Beyond it, the connection that has had much input for the longest time is closed: a
+login takes less time. Sockets without TLS are read in small pieces: a turn of the loop reads each ready socket at least
+once, and 10,000 reads of the loop's usual 256,000 bytes take a second.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Final, Protocol, cast
 
 from tandemmq.broker.core.memory import Memory
 
-#: All connections without a login together have at most this part of the memory for input.
+#: The limit is the memory divided by this number.
 EARLY_PART: Final = 8
-#: A connection with at most this many bytes is not closed: a login is shorter.
+#: A connection with at most this many bytes is not counted and not closed: most logins are shorter.
 KEPT_BYTES: Final = 4 * 1024
 #: Length of one read.
 READ_BYTES: Final = 4 * 1024
@@ -25,31 +26,33 @@ class Stranger(Protocol):
     """Connection of a client without a login."""
 
     def end_early(self) -> None:
-        """Close the connection, because too much input of such clients waits. This must call ``EarlyInput.note`` with
-        0."""
+        """Close the connection soon, because too much input of such clients waits. This must not call EarlyInput."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class EarlyInput:
-    """Counts the input of the connections of one server that have no login. On the loop. ``bytes``: of all of them."""
+    """Counts the waiting input of the connections of one server that have no login. On the loop. ``bytes``: of all
+    connections with more than KEPT_BYTES."""
 
     _memory: Memory
     bytes: int = field(default=0, init=False)
-    _counts: dict[Stranger, int] = field(default_factory=dict, init=False)
+    _counts: dict[Stranger, int] = field(default_factory=dict, init=False)  # the first that had much input is first
 
     def note(self, stranger: Stranger, count: int) -> None:
-        """Note that ``count`` bytes of ``stranger`` wait. 0: none, or its client has logged in, or it has ended. At the
-        limit, close it if it has more than before."""
+        """Note that ``count`` bytes of ``stranger`` wait. 0: none, or its client has logged in, or it has ended."""
         before = self._counts.get(stranger, 0)
+        count = count if count > KEPT_BYTES else 0
         if count == before:
             return
         self.bytes += count - before
-        if count:
-            self._counts[stranger] = count
-        else:
+        if not count:
             del self._counts[stranger]
-        if count > max(before, KEPT_BYTES) and self.bytes > self._memory.limit // EARLY_PART:
-            stranger.end_early()  # prove: strangers-are-bounded
+            return
+        self._counts[stranger] = count
+        while self.bytes > self._memory.limit // EARLY_PART:  # prove: strangers-are-bounded
+            oldest = next(iter(self._counts))
+            self.bytes -= self._counts.pop(oldest)
+            oldest.end_early()
 
 
 class Connected(Protocol):
@@ -57,10 +60,6 @@ class Connected(Protocol):
 
     @property
     def is_logged_in(self) -> bool: ...
-
-    @property
-    def is_resting(self) -> bool:
-        """True while it has paused reading."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
 
@@ -96,15 +95,8 @@ class EarlyReader(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         connection, transport = self._connection, self._transport
         connection.data_received(bytes(memoryview(self._buffer)[:nbytes]))
-        if not connection.is_logged_in or transport is None or transport.is_closing():
-            return
-        # The loop chooses how to read when it begins to read.
-        is_read = not connection.is_resting
-        if is_read:
-            transport.pause_reading()
-        transport.set_protocol(cast("asyncio.Protocol", connection))
-        if is_read:
-            transport.resume_reading()
+        if connection.is_logged_in and transport is not None and not transport.is_closing():
+            transport.set_protocol(cast("asyncio.Protocol", connection))
 
     def eof_received(self) -> bool:
         return self._connection.eof_received()

@@ -27,7 +27,7 @@ from typing import Any, Final, cast
 from tandemmq import log_events
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.memory import CONNECTION_BYTES, HANDSHAKE_BYTES
-from tandemmq.broker.net.turns import STRANGERS, Turns
+from tandemmq.broker.net.turns import HANDSHAKES, Turns
 from tandemmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
@@ -222,7 +222,7 @@ class Handshake(asyncio.BufferedProtocol):
             return
         self._tls = cast("asyncio.BufferedProtocol", plain.get_protocol())
         plain.set_protocol(self)
-        self._turns.wait(self, STRANGERS)
+        self._turns.wait(self, HANDSHAKES)
 
     def end(self) -> None:
         """End the handshake: remove this object from between the socket and the loop's TLS."""
@@ -253,7 +253,7 @@ class Handshake(asyncio.BufferedProtocol):
             return
         plain.pause_reading()  # at most twice, because ``start_tls`` resumes reading once
         if self._tls is not None and not is_in_line:
-            self._turns.wait(self, STRANGERS)
+            self._turns.wait(self, HANDSHAKES)
 
     def _has_hello(self) -> bool:
         """Return whether the ClientHello is whole. Close the socket if it does not begin here, is too long, or is not

@@ -87,8 +87,10 @@ OPERATIONS_PER_REPORT_MAX: Final = 500
 BEAT_PART: Final = 0.8
 # Connections that continue to read after a report, in one iteration of the loop: each read may take 0.08 ms.
 RESUMED_MAX = 64
-# Bytes that are read and dropped after the connection was closed, until the peer closes its side.
+# Bytes that are read and dropped after the connection was closed. If a peer sends more, reading is paused until the
+# time for its close is over.
 DROPPED_BYTES_MAX = 4 << 20
+EARLY_DROPPED_BYTES_MAX = 64 * 1024  # without a login
 # Larger than any read or output.
 _UNBOUNDED: Final = 1 << 62
 # Bits of ``_states``: reasons why a connection is not read.
@@ -98,11 +100,11 @@ _UNFINISHED: Final = 4
 _UNREAD: Final = 8
 _ENDED: Final = 16
 _NOT_TO_READ: Final = _CONGESTION | _STOPPED | _UNFINISHED | _UNREAD | _ENDED
-# Other rare states, in the order of the bits: input is left for a later turn; the session requested a turn; reading of
-# the socket is paused; the peer does not read; the command for the end of the input is not carried out yet; the
-# heart-beats have not begun; the last read was long; UnfinishedInput counts an incomplete frame; unwritten output is
-# counted; the connection must close when it may write; it has ended; deliveries wait in the session; they have so many
-# bytes that nothing more is delivered; the client has no login yet, as far as it is known from its last turn.
+# Other rare states, in the order of the bits: input is left, or may be read in a later turn only; the session requested
+# a turn; reading of the socket is paused; the peer does not read; the command for the end of the input is not carried
+# out yet; the heart-beats have not begun; the last read was long; UnfinishedInput counts an incomplete frame; unwritten
+# output is counted; the connection must close when it may write; it has ended; deliveries wait in the session; they
+# have so many bytes that nothing more is delivered; the client has no login yet.
 _LEFT: Final = 32
 _WOKEN: Final = 64
 _RESTING: Final = 128
@@ -179,7 +181,8 @@ class Outbox:
     long: deque[Connection] = field(default_factory=deque, init=False)
     _is_called: bool = field(default=False, init=False)
     _paused: dict[Connection, None] = field(default_factory=dict, init=False)
-    _is_resuming: bool = field(default=False, init=False)
+    # Those of them that may read again, after the last report.
+    _resumed: dict[Connection, None] = field(default_factory=dict, init=False)
     limited: LimitedLog = field(init=False)
 
     def __post_init__(self) -> None:
@@ -236,22 +239,32 @@ class Outbox:
 
     def forget(self, connection: Connection) -> None:
         self._paused.pop(connection, None)
+        self._resumed.pop(connection, None)
 
     def resume_reading(self) -> None:
-        """Let all connections read again, RESUMED_MAX of them in each iteration of the loop. Called when the store has
-        reported durable operations, or when the engine has processed the reports."""
-        if self._paused and not self._is_resuming:
-            self._resume_some()
+        """Let all connections read again, RESUMED_MAX of them in each iteration of the loop, until the store is
+        congested again. Called when the store has reported durable operations, or when the engine has processed the
+        reports."""
+        if self._paused:
+            is_scheduled = bool(self._resumed)
+            self._resumed.update(self._paused)
+            self._paused = {}
+            if not is_scheduled:
+                self._resume_some()
 
     def _resume_some(self) -> None:
-        self._is_resuming = False
-        for connection in list(islice(self._paused, RESUMED_MAX)):
-            del self._paused[connection]
+        for connection in list(islice(self._resumed, RESUMED_MAX)):
+            del self._resumed[connection]
             connection.end_congestion()
-        # After congestion, another call of ``resume_reading`` follows.
-        if self._paused and not self._engine.store.is_congested and not self._engine.is_behind:
-            self._is_resuming = True
-            self._loop.call_soon(self._resume_some)
+        if self._resumed:
+            self._loop.call_soon(self._resume_more)
+
+    def _resume_more(self) -> None:
+        if self._engine.store.is_congested or self._engine.is_behind:
+            # Another call of ``resume_reading`` follows.
+            self._paused.update(self._resumed)
+            self._resumed = {}
+        self._resume_some()
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -291,7 +304,7 @@ class Connection:
     _is_queued: bool = field(default=False, init=False)  # waits for its turn in Turns
     # Waiting bytes that the session has. It keeps them in memory until all are parsed.
     _fed_bytes: int = field(default=0, init=False)
-    _has_spent: bool = field(default=False, init=False)  # had a slice, or sent much, and has input left
+    _has_spent: bool = field(default=False, init=False)  # _LEFT is set, and it had a slice or sent much
     _is_sender: bool = field(default=False, init=False)  # sent messages when its last turn ended
     _dropped_bytes: int = field(default=0, init=False)  # received after the end
     _is_parsing: bool = field(default=False, init=False)  # in its turn; stays true if it closes in its turn
@@ -331,11 +344,6 @@ class Connection:
     @property
     def is_logged_in(self) -> bool:
         return self.session.is_logged_in
-
-    @property
-    def is_resting(self) -> bool:
-        """True while reading of the socket is paused."""
-        return self._states & _RESTING != 0
 
     @property
     def is_writable(self) -> bool:
@@ -520,8 +528,9 @@ class Connection:
         states = self._states
         if states & _OVER:
             self._dropped_bytes += len(data)
-            if self._dropped_bytes > DROPPED_BYTES_MAX:
-                self.abort()
+            limit = EARLY_DROPPED_BYTES_MAX if states & _EARLY else DROPPED_BYTES_MAX
+            if self._dropped_bytes > limit and self._transport is not None:
+                self._transport.pause_reading()
             return False
         if states & _NEW and data.startswith(_TLS_HELLO) and not self.session.is_connected:
             self.log_fault("TLS", f"{self} begins TLS, which this connector does not support: disconnected")
@@ -652,17 +661,14 @@ class Connection:
         session got in this turn; 0: none. ``ended``: time of the clock at the end."""
         self._note_input(fed_bytes)
         if self._states & _EARLY:
-            if self._states & _NEW and self.session.is_connected:
-                self._start_heart_beats()
-            if self.session.is_logged_in:
-                self._states &= ~_EARLY
-                self._early.note(self, 0)
+            self._note_login()
         if self._states & _BEHIND and self.holder.is_held_back:
             self._states |= _UNREAD
         if self._disconnect is not None and not has_more:
             self._handle_disconnect()
             has_more = self.session.has_more
-        # A stranger is read once in its turn, so the number of reads in a poll of the loop does not grow with theirs.
+        # Without a login it is read once in a turn: the reads in a poll of the loop do not grow with the number of
+        # such connections.
         has_read_enough = (
             fed_bytes > 0 if self._states & _EARLY else (self._states & _LONG_READ != 0 and ended >= self._turn_until)
         )
@@ -797,6 +803,8 @@ class Connection:
                 return 0
             if self._states & _OVER or not count:
                 return 0
+            if self._states & _EARLY:
+                self._note_login()
             self._write(now)
             if count >= self._limits.write_bytes_high:
                 # The session had no room for deliveries that wait in it, and is_writable was false, because of the
@@ -881,7 +889,7 @@ class Connection:
     def end_early(self) -> None:
         """Close the connection, whose client has no login, because of its waiting input. Called by EarlyInput."""
         self.log_fault("input before the login", f"{self}: disconnected: much input of clients without a login waits")
-        self.abort()
+        self._loop.call_soon(self.abort)  # the caller may be in the middle of a turn
 
     def end_congestion(self) -> None:
         """Resume reading after congestion. Called by Outbox.resume_reading."""
@@ -889,6 +897,14 @@ class Connection:
         self._settle()
 
     # ---- time limits
+
+    def _note_login(self) -> None:
+        """Note whether the session has begun, and whether the client has logged in."""
+        if self._states & _NEW and self.session.is_connected:
+            self._start_heart_beats()
+        if self.session.is_logged_in:
+            self._states &= ~_EARLY
+            self._early.note(self, 0)
 
     def _start_heart_beats(self) -> None:
         self._states &= ~_NEW

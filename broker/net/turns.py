@@ -9,10 +9,10 @@ and is not read meanwhile. It waits in one of these lines, which have their time
     SENDERS    those of them that sent messages. Otherwise senders that are faster than consumers would leave the
                consumers no time to acknowledge, and a message that waits costs twice as much as one that is consumed at
                once
-    STRANGERS  handshakes of TLS, and connections without a login
+    STRANGERS  connections without a login; the line HANDSHAKES, of TLS, has every second of its turns
 
-A connection of the last three lines has ``SPENT_SECONDS``. Each of these lines has this time in each turn, or one step
-of a connection if that is longer.
+After FRESH, each connection has ``SPENT_SECONDS``, and each line has at least this time in a turn, or one step if that
+is longer. The last line has no more if the lines before it are not empty.
 
 Between FRESH and the other lines, the loop hands the commands of the first to the store, which writes while the others
 have their time. Between the steps, the reports of the store are taken and the receipts written (``between``). Before
@@ -26,7 +26,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -53,6 +53,7 @@ FRESH: Final = 0
 SPENT: Final = 1
 SENDERS: Final = 2
 STRANGERS: Final = 3
+HANDSHAKES: Final = 4
 
 
 class Waiting(Protocol):
@@ -76,7 +77,9 @@ class Turns:
     note_load: Callable[[bool], object] = lambda is_loaded: None
     ends: float = field(default=0.0, init=False)  # end of this turn's time; 0: it has not begun
     _is_called: bool = field(default=False, init=False)
-    lines: tuple[deque[Waiting], ...] = field(default_factory=lambda: (deque(), deque(), deque(), deque()), init=False)
+    lines: Sequence[deque[Waiting]] = field(
+        default_factory=lambda: [deque() for _ in range(HANDSHAKES + 1)], init=False
+    )
     _logged_at: float = field(default=-TELL_SECONDS, init=False)
     number: int = field(default=0, init=False)  # of this turn
     began: float = field(default=0.0, init=False)  # by the loop's time
@@ -137,8 +140,8 @@ class Turns:
         self._is_called = False
         self.ends = 0.0
         self.number += 1
-        fresh, spent, senders, strangers = self.lines
-        if not fresh and not spent and not senders and not strangers:
+        fresh, spent, senders, strangers, handshakes = self.lines
+        if not (fresh or spent or senders or strangers or handshakes):
             return
         self._is_called = True
         self.begin()
@@ -156,9 +159,9 @@ class Turns:
 
     def _note_load(self) -> None:
         self._loaded_at = self.began
+        self.note_load(True)  # each time: the timer of a former server may have ended the load
         if not self._is_loaded:
             self._is_loaded = True
-            self.note_load(True)
             self._loop.call_later(LOAD_SECONDS, self._check_load)
 
     def _check_load(self) -> None:
@@ -171,15 +174,17 @@ class Turns:
 
     def _resume_spent(self) -> None:
         """Continue the turn with the connections that had a slice, and with strangers."""
+        spent, senders = self.lines[SPENT], self.lines[SENDERS]
+        last = self.lines[STRANGERS + (self.number & 1)] or self.lines[HANDSHAKES - (self.number & 1)]
         try:
-            for line in self.lines[SPENT:]:
+            for line in (spent, senders, last):
                 line_ends = 0.0
                 for number in range(len(line)):
                     self.between()  # prove: reports-between-steps
                     now = self.clock()
                     if not number:
                         line_ends = now + SPENT_SECONDS  # however many found no time: no line waits for ever
-                    ends = max(line_ends, self.ends)
+                    ends = line_ends if line is last and (spent or senders) else max(line_ends, self.ends)
                     if now >= ends:
                         break
                     line.popleft().resume(min(ends, now + SPENT_SECONDS))

@@ -21,7 +21,7 @@ from tandemmq import log_events
 from tandemmq.broker.core.containment import ERROR_OF_BROKER
 from tandemmq.broker.core.memory import CONNECTION_BYTES, Kind
 from tandemmq.broker.net.origins import Origins
-from tandemmq.broker.net.transport import LONG_BYTES_MIN, Connection, TransportLimits
+from tandemmq.broker.net.transport import EARLY_DROPPED_BYTES_MAX, LONG_BYTES_MIN, Connection, TransportLimits
 from tandemmq.broker.net.turns import FRESH, FRESH_BYTES_MAX, SPENT, STRANGERS, Turns
 from tandemmq.broker.protocols.output import asleep
 from tandemmq.broker.protocols.session import Session
@@ -119,6 +119,7 @@ class WebSocket(asyncio.Protocol):
     _is_queued: bool = field(default=False, init=False)  # for its turn
     _is_paused: bool = field(default=False, init=False)  # the peer does not read
     _counted: int = field(default=0, init=False)  # counted bytes of input
+    _dropped_bytes: int = field(default=0, init=False)  # received after the end
     _last_received: float = field(default=0.0, init=False)
     _pinged: float = field(default=0.0, init=False)  # last
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
@@ -135,11 +136,6 @@ class WebSocket(asyncio.Protocol):
     @property
     def is_logged_in(self) -> bool:
         return self.connection.is_logged_in
-
-    @property
-    def is_resting(self) -> bool:
-        """True while reading of the socket is paused."""
-        return not self._is_read
 
     @property
     def session(self) -> Session:
@@ -161,6 +157,9 @@ class WebSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._is_over or self._has_failed:
+            self._dropped_bytes += len(data)
+            if self._dropped_bytes > EARLY_DROPPED_BYTES_MAX and self._below is not None:
+                self._below.pause_reading()
             return
         if self._request is not None:
             self._shake_hands(self._request, data)
@@ -327,7 +326,8 @@ class WebSocket(asyncio.Protocol):
         if waiting != self._counted and not self.connection.is_closing:
             self.connection.holder.add(Kind.INPUT, waiting - self._counted)
             self._counted = waiting
-            self.connection.note_early()
+            if self.is_open:
+                self.connection.note_early()
 
     def _pong(self) -> None:
         """Send a pong for the last ping (RFC 6455, 5.5.3), unless the peer does not read."""
