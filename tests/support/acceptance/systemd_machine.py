@@ -27,7 +27,7 @@ uri = "stomp://0.0.0.0:61613"
 directory = "/var/lib/tandemmq"
 
 [security]
-allow_anonymous = "true"  # clients come through Docker, from another address
+allow_anonymous = "true"  # clients come through Docker, from an address of its own
 """
 #: Detects a hung process in seconds; the unit's own setting is a quarter of a minute.
 DROP_IN = "[Service]\nWatchdogSec=4\n"
