@@ -85,12 +85,8 @@ class Turns:
     began: float = field(default=0.0, init=False)  # by the loop's time
     _loaded_at: float = field(default=0.0, init=False)  # by the loop's time: connections had more than their slices
     _is_loaded: bool = field(default=False, init=False)
+    waiting: int = field(default=0, init=False)  # number of connections that wait
     overlong: int = field(default=0, init=False)  # how many steps took longer than OVERLONG_SECONDS
-
-    @property
-    def waiting(self) -> int:
-        """Number of connections that wait."""
-        return sum(map(len, self.lines))
 
     def begin(self) -> float:
         """Return the time of the clock until which the caller may work in this turn; 0: no time is left."""
@@ -111,6 +107,7 @@ class Turns:
     def wait(self, connection: Waiting, line: int) -> None:
         """Call ``resume`` of ``connection`` in a later turn; it does not wait already."""
         self.lines[line].append(connection)
+        self.waiting += 1
         self._call()
 
     def took(self, seconds: float, connection: object, commands: Iterable[object]) -> None:
@@ -140,18 +137,19 @@ class Turns:
         self._is_called = False
         self.ends = 0.0
         self.number += 1
-        fresh, spent, senders, strangers, handshakes = self.lines
-        if not (fresh or spent or senders or strangers or handshakes):
+        if not self.waiting:
             return
         self._is_called = True
         self.begin()
-        if spent or senders:
+        fresh = self.lines[FRESH]
+        if self.lines[SPENT] or self.lines[SENDERS]:
             self._note_load()
         try:
             for _ in range(len(fresh)):
                 until = self.begin()
                 if not until:
                     break
+                self.waiting -= 1
                 fresh.popleft().resume(until)
                 self.between()  # prove: reports-between-first-steps
         finally:
@@ -187,6 +185,7 @@ class Turns:
                     ends = line_ends if line is last and (spent or senders) else max(line_ends, self.ends)
                     if now >= ends:
                         break
+                    self.waiting -= 1
                     line.popleft().resume(min(ends, now + SPENT_SECONDS))
         finally:
             self._loop.call_soon(self._give_way)
