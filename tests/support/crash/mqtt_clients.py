@@ -267,9 +267,10 @@ class Device:
             return
         if dice.random() < 0.5:
             self.hear()
-        was_greeted = self._is_greeted
+        was_greeted, left_at = self._is_greeted, self._left_at
         self._over(now, "crash")
         if not was_greeted:
+            self._left_at = left_at  # the broker may not know that the client had returned
             has_session, is_clean = self._said_connect
             if has_session is False:  # a session, if there is one, is new
                 self._begin_anew()
