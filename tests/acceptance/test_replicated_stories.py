@@ -78,7 +78,7 @@ def taken(whole: SetOfBrokers) -> list[str]:
             wire.send("SUBSCRIBE", headers)
             try:
                 while True:
-                    frame = await asyncio.wait_for(wire.read(), 20 if unconfirmed else QUIET_SECONDS)
+                    frame = await asyncio.wait_for(wire.read(), 20 if unconfirmed or not found else QUIET_SECONDS)
                     if frame.command == "RECEIPT":
                         unconfirmed.remove(frame.headers["receipt-id"])
                         continue
