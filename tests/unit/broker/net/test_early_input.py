@@ -52,13 +52,13 @@ def test_beyond_the_limit_the_connection_is_closed_that_has_had_much_for_the_lon
     assert early.bytes == 0
 
 
-def test_below_the_limit_no_connection_is_closed() -> None:
+def test_at_the_limit_no_connection_is_closed() -> None:
     early = EarlyInput(Memory(LIMIT))
     much, little = Stranger(), Stranger()
     for _ in range(3):
         early.note(much, 8 * KEPT_BYTES)
-        early.note(little, KEPT_BYTES + 1)
-        assert early.bytes == 9 * KEPT_BYTES + 1
+        early.note(little, 2 * KEPT_BYTES)
+        assert early.bytes == LIMIT // EARLY_PART
         early.note(much, 0)
         early.note(little, KEPT_BYTES)
         assert early.bytes == 0
