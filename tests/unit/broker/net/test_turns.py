@@ -432,7 +432,7 @@ def test_a_long_step_is_told_once_in_a_while_with_what_it_did(caplog: pytest.Log
     assert world.turns.overlong == 2
 
 
-class Nobody:
+class Idle:
     """Waits for its turn, and has nothing to do in it."""
 
     def resume(self, until: float) -> None: ...
@@ -447,7 +447,7 @@ async def test_a_client_beyond_its_share_waits_after_those_that_found_no_time(ti
         await timed_bench.until(lambda: not turns.waiting)
         connection.holder.busy += busy
         if has_others:
-            turns.wait(Nobody(), SPENT)
+            turns.wait(Idle(), SPENT)
         before = len(timed_bench.engine.commands)
         connection.data_received(SEND % 1)
         assert (len(timed_bench.engine.commands) > before) is is_understood
@@ -462,7 +462,7 @@ async def test_time_used_long_ago_does_not_count_in_a_used_up_turn(timed_bench: 
     (connection,) = timed_bench.server.connections
     turns = connection._turns
     connection.holder.busy = 2 * SHARE
-    turns.wait(Nobody(), SPENT)
+    turns.wait(Idle(), SPENT)
     clock, turns.clock = turns.clock, lambda: 100.0
     turns.ends = 99.0  # this turn's
     connection.data_received(SEND % 1)
