@@ -343,3 +343,17 @@ async def test_a_sign_of_life_is_not_said_at_half_its_interval(bench: Any) -> No
     connection._last_sent = now - 0.9
     connection._check_times()
     assert connection._last_sent > now - 0.9
+
+
+async def test_heart_beats_begin_with_an_answer_that_comes_later(bench: Any) -> None:
+    """A password is checked on a thread. The client sends nothing after its CONNECT."""
+    handle = bench.engine.handle
+
+    def handle_later(connection: Any, command: Any) -> None:
+        asyncio.get_running_loop().call_later(0.01, handle, connection, command)
+
+    bench.engine.handle = handle_later
+    client = await bench.client()
+    assert b"heart-beat:50," in await client.connect(b"heart-beat:0,50\n")
+    async with asyncio.timeout(20):  # without a beat, the first check of the connection comes after 30 s
+        assert await client.reader.readexactly(2) == b"\n\n"
