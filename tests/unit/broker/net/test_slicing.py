@@ -33,6 +33,14 @@ class Clock:
         return self.now
 
 
+def steps(clock: Clock, made: list[str], name: str, count: int) -> Work[None]:
+    """Add ``name`` to ``made`` in each of ``count`` steps."""
+    for _ in range(count):
+        clock.now += STEP_SECONDS
+        made.append(name)
+        yield
+
+
 def test_items_come_in_pieces() -> None:
     assert [len(piece) for piece in pieces(range(2 * ITEMS + 1))] == [ITEMS, ITEMS, 1]
     assert list(pieces(())) == []
@@ -88,17 +96,11 @@ async def test_long_work_comes_after_short_work_and_none_waits_forever() -> None
     slices = Slices(asyncio.get_running_loop(), clock)
     made: list[str] = []
 
-    def work(name: str, count: int) -> Work[None]:
-        for _ in range(count):
-            clock.now += STEP_SECONDS
-            made.append(name)
-            yield
-
-    slices.start(work("long", 200))
+    slices.start(steps(clock, made, "long", 200))
     while len(made) < LONG_SECONDS / STEP_SECONDS:  # noqa: ASYNC110 - it has no event
         await asyncio.sleep(0)
     for number in range(50):
-        slices.start(work(f"short {number}", 1))
+        slices.start(steps(clock, made, f"short {number}", 1))
     begun = len(made)
     while "short 49" not in made:  # noqa: ASYNC110
         await asyncio.sleep(0)
@@ -114,15 +116,9 @@ async def test_work_for_which_all_wait_comes_first(count: int) -> None:
     slices = Slices(asyncio.get_running_loop(), clock)
     made: list[str] = []
 
-    def work(name: str) -> Work[None]:
-        for _ in range(200):
-            clock.now += STEP_SECONDS
-            made.append(name)
-            yield
-
     for _ in range(count):
-        slices.start(work("other"))
-    slices.start_first(work("first"))
+        slices.start(steps(clock, made, "other", 200))
+    slices.start_first(steps(clock, made, "first", 200))
     while made.count("first") < 100:  # noqa: ASYNC110 - it has no event
         await asyncio.sleep(0)
     assert made.count("other") <= 100 * round((TURN_SECONDS + SLICE_SECONDS) / SLICE_SECONDS)
@@ -133,14 +129,8 @@ async def test_work_for_which_all_wait_leaves_time_for_short_work() -> None:
     slices = Slices(asyncio.get_running_loop(), clock)
     made: list[str] = []
 
-    def work(name: str, count: int) -> Work[None]:
-        for _ in range(count):
-            clock.now += STEP_SECONDS
-            made.append(name)
-            yield
-
-    slices.start_first(work("first", 1 << 30))
-    slices.start(work("short", 20))
+    slices.start_first(steps(clock, made, "first", 1 << 30))
+    slices.start(steps(clock, made, "short", 20))
     while made.count("first") < 100 and made.count("short") < 20:  # noqa: ASYNC110 - it has no event
         await asyncio.sleep(0)
     slices.end()
