@@ -271,7 +271,7 @@ def is_fed(manager: socket.socket) -> bool:
 async def test_a_lock_that_hangs_starves_the_watchdog_and_is_free_when_the_process_ends(
     tmp_path: Path, library: Path
 ) -> None:
-    """Nothing else hangs: loop and storage work. The process ends on a signal although one of its threads hangs."""
+    """Only one thread hangs; loop and storage work. The process ends on a signal although one of its threads hangs."""
     place, period_seconds = tmp_path / "locks", 2.0
     place.mkdir()
     pair = Pair(tmp_path / "data", LockElsewhere(place), library)

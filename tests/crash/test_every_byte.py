@@ -234,7 +234,7 @@ def judge(promised: Promised, directory: Path, where: str, hit: set[str], caplog
             should, has = promised.held.get(name, {}), found.get(name, {})
             for message_id in should.keys() ^ has.keys():
                 what = "missing" if message_id in should else "back again"
-                assert message_id in text, f"{where}: {name}: {message_id} is {what}, and nothing was said"
+                assert message_id in text, f"{where}: {name}: {message_id} is {what}, and no warning names it"
                 outcome = "told"
             both = [message_id for message_id in should if message_id in has]
             assert both == [message_id for message_id in has if message_id in should], f"{where}: another order"
@@ -333,7 +333,7 @@ def judge_declared(promised: Promised, directory: Path, where: str, caplog: pyte
         for message_id in promised.held.get(name, {}).keys() ^ found.get(name, {}).keys():
             # If no index knew a lost file, the log can only have the name of the file.
             is_logged = message_id in text or any(f"{lost} is missing" in text for lost in homes(promised, message_id))
-            assert is_logged, f"{where}: {name}: {message_id} is not as it should be, and nothing was said"
+            assert is_logged, f"{where}: {name}: {message_id} is wrong, and the log has no warning"
         for message_id, body in found.get(name, {}).items():
             assert promised.held.get(name, {}).get(message_id, body) == body, f"{where}: another body"
     assert open_again(directory) == found, f"{where}: another content at the next start"

@@ -348,7 +348,7 @@ async def test_clients_that_cannot_be_disconnected_are_cut_off(node: NewNode) ->
 @hangs(Wait.CLOSE)
 @pytest.mark.parametrize("thread", ["tandemmq-storage", "tandemmq-background", "tandemmq-life"])
 async def test_a_hanging_handover_releases_the_lock(node: NewNode, disk: HangingDisk, thread: str) -> None:
-    """It hangs in its last checkpoint, in the wait for one in progress, or in the close of its files."""
+    """The handover hangs in the last checkpoint, in the wait for a checkpoint, or in the close of the files."""
     hung, other = await master_and_standby(node, disk=disk)
     finish = hung.finish
 

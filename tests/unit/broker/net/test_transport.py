@@ -144,7 +144,7 @@ async def test_a_mistake_is_answered_and_ends_the_connection_alone(bench: Any) -
 
 @pytest.mark.parametrize("says", ["take", "receive", "tell_brokers"])
 async def test_a_session_that_fails_ends_alone(bench: Any, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
-    """It fails during a write to all connections, during its own turn, or during the last write to all."""
+    """The session fails during a write to all connections, during its own turn, or during the last write to all."""
     broken = await bench.connected()
     (first,) = bench.server.connections
     good = await bench.connected()

@@ -314,7 +314,7 @@ def test_a_power_loss_of_a_minority_loses_nothing_that_is_in_the_memory_of_a_quo
 
 
 def test_a_node_after_a_power_loss_counts_as_far_as_its_disk(make: NewSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two batches, one was only in memory; the one behind it is on the disk. The master never returns: the
+    """One batch was only in memory; the batch behind it is on the disk. The master never returns: the
     third node, which has both, is elected with the vote of the one that lost power."""
     whole = make(sync="quorum_mem", disk=LosingDisk)
     a = with_two_unsynced(whole, monkeypatch)

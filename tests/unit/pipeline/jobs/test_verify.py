@@ -77,7 +77,7 @@ def flip(path: Path, at: int) -> None:
 
 @pytest.mark.service
 def test_files_that_differ_from_their_manifests_are_reported(spark: SparkSession, store: Path, tmp_path: Path) -> None:
-    """Of four files, one has a flipped bit in a message, one has it after the end, one has grown, one is unchanged."""
+    """Four files: a flipped bit in a message, a flipped bit after the end, a file that has grown, an unchanged file."""
     from tandemmq.pipeline.jobs import verify
 
     archive = store / "data-archive"

@@ -55,7 +55,7 @@ def test_each_destination_is_in_the_journal_of_its_filter(directory: str) -> Non
 
 @LOOKS_INTO_A_CLASS
 def test_several_stores_have_the_face_of_one() -> None:
-    """They have all public members of the class for one store, except those that concern a single store."""
+    """The classes for several stores have the public members of those for one, except members of a single store."""
     steps = {"fence", "read", "begin", "state", "state_position", "next_epoch", "records_read"}
     for one, several, alone in (
         (Store, SeveralStores, {"ask", "forget", "rotate", "owner_states", "file_states"}),
