@@ -31,7 +31,7 @@ class Stranger(Protocol):
 
 @dataclass(slots=True, eq=False, repr=False)
 class EarlyInput:
-    """Counts the waiting input of the connections of one server that have no login. On the loop. ``bytes``: of all
+    """Counts the waiting input of the connections of one server that have no login. Runs on the loop. ``bytes``: of all
     connections with more than KEPT_BYTES."""
 
     _memory: Memory
@@ -78,7 +78,7 @@ class EarlyReader(asyncio.BufferedProtocol):
     """Protocol of a socket until its client has logged in: it reads at most READ_BYTES at once for ``connection``,
     which is the protocol of the socket afterwards."""
 
-    # All readers use it: its bytes are copied before the next read.
+    # All readers share this buffer: its bytes are copied before the next read.
     _buffer: Final = bytearray(READ_BYTES)
 
     def __init__(self, connection: Connected) -> None:

@@ -86,11 +86,11 @@ OPERATIONS_PER_REPORT_MAX: Final = 500
 # A heart-beat is sent after this part of its interval, so that it arrives in time also over a slow network.
 BEAT_PART: Final = 0.8
 # Connections that continue to read after a report, in one iteration of the loop: each read may take 0.08 ms.
-RESUMED_MAX = 64
+RESUMED_MAX: Final = 64
 # Bytes that are read and dropped after the connection was closed. If a peer sends more, reading is paused until the
 # time for its close is over.
-DROPPED_BYTES_MAX = 4 << 20
-EARLY_DROPPED_BYTES_MAX = 64 * 1024  # without a login
+DROPPED_BYTES_MAX: Final = 4 << 20
+EARLY_DROPPED_BYTES_MAX: Final = 64 * 1024  # without a login
 # Larger than any read or output.
 _UNBOUNDED: Final = 1 << 62
 # Bits of ``_states``: reasons why a connection is not read.
@@ -181,7 +181,7 @@ class Outbox:
     long: deque[Connection] = field(default_factory=deque, init=False)
     _is_called: bool = field(default=False, init=False)
     _paused: dict[Connection, None] = field(default_factory=dict, init=False)
-    # Those of them that may read again, after the last report.
+    # Paused connections that may read again since the last report.
     _resumed: dict[Connection, None] = field(default_factory=dict, init=False)
     limited: LimitedLog = field(init=False)
 
@@ -667,8 +667,8 @@ class Connection:
         if self._disconnect is not None and not has_more:
             self._handle_disconnect()
             has_more = self.session.has_more
-        # Without a login it is read once in a turn: the reads in a poll of the loop do not grow with the number of
-        # such connections.
+        # Without a login, a connection is read once in a turn. Otherwise the number of reads in a poll of the loop
+        # would grow with the number of such connections.
         has_read_enough = (
             fed_bytes > 0 if self._states & _EARLY else (self._states & _LONG_READ != 0 and ended >= self._turn_until)
         )

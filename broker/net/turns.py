@@ -2,20 +2,22 @@
 
 In each turn a connection parses its input for at most ``SLICE_SECONDS`` and is read for at most ``READ_SECONDS``; all
 connections together use at most ``TURN_SECONDS``. A connection that has more, or that finds the time used up, waits,
-and is not read meanwhile. It waits in one of these lines, which have their time in this order:
+and is not read meanwhile. It waits in one of these lines, which are served in this order:
 
     FRESH      connections that found no time, so that a client that sends little hardly waits
     SPENT      connections that had a slice and have more input
-    SENDERS    those of them that sent messages. Otherwise senders that are faster than consumers would leave the
-               consumers no time to acknowledge, and a message that waits costs twice as much as one that is consumed at
-               once
-    STRANGERS  connections without a login; the line HANDSHAKES, of TLS, has every second of its turns
+    SENDERS    the same, if they sent messages. Otherwise senders that are faster than consumers would leave the
+               consumers no time to acknowledge, and a message that waits costs twice as much as one that is consumed
+               at once
+    STRANGERS  connections without a login; in odd turns
+    HANDSHAKES handshakes of TLS; in even turns
 
-After FRESH, each connection has ``SPENT_SECONDS``, and each line has at least this time in a turn, or one step if that
-is longer. The last line has no more if the lines before it are not empty.
+If one of the last two lines is empty, the other one is served. After FRESH, each connection has ``SPENT_SECONDS``, and
+each line has at least this time in a turn, or one step if that is longer. The last two lines have no more than that
+while connections wait in SPENT or SENDERS.
 
-Between FRESH and the other lines, the loop hands the commands of the first to the store, which writes while the others
-have their time. Between the steps, the reports of the store are taken and the receipts written (``between``). Before
+Between FRESH and the other lines, the loop submits the commands of FRESH to the store, which writes while the other
+lines are served. Between the steps, the reports of the store are taken and the receipts written (``between``). Before
 the next turn of connections that wait, the loop carries out everything that is ready. So a client that sends little
 does not wait for the others at each step to its receipt.
 """
@@ -173,7 +175,10 @@ class Turns:
     def _resume_spent(self) -> None:
         """Continue the turn with the connections that had a slice, and with strangers."""
         spent, senders = self.lines[SPENT], self.lines[SENDERS]
-        last = self.lines[STRANGERS + (self.number & 1)] or self.lines[HANDSHAKES - (self.number & 1)]
+        last, other = self.lines[STRANGERS], self.lines[HANDSHAKES]
+        if not self.number & 1:
+            last, other = other, last
+        last = last or other
         try:
             for line in (spent, senders, last):
                 line_ends = 0.0
