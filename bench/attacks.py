@@ -68,7 +68,7 @@ _PASSWORD: Final = "right"
 
 ATTACKS_COLUMNS: Final = (
     "case", "seed", "receipt_p50_ms", "receipt_p95_ms", "receipt_max_ms", "epoch",
-    "used_max_mib", "counted_max_mib", "used_mib", "counted_mib",
+    "loop_pause_max_ms", "sync_max_ms", "used_max_mib", "counted_max_mib", "used_mib", "counted_mib",
 )  # fmt: skip
 PORT_COLUMNS: Final = (
     "case", "round", "receipt_p95_ms", "receipt_max_ms", "checks", "check_max_ms", "loop_pause_max_ms", "epoch",
@@ -110,8 +110,15 @@ def _run(name: str, seed: int, seconds: float, tree: Path) -> Mapping[str, Any]:
                 time.sleep(BEGINS_SECONDS)
                 waited = _receipts(server, seconds)
                 grown = memory.end()
-            epoch = server.status()["epoch"]
-    return {**_figures(waited), "epoch": epoch, **grown}
+            status = server.status()
+    pauses = {"loop_pause_max_ms": status["counts"]["loop_pause_max_ms"], "sync_max_ms": _longest_sync(status)}
+    return {**_figures(waited), "epoch": status["epoch"], **pauses, **grown}
+
+
+def _longest_sync(status: Mapping[str, Any]) -> float:
+    """Return an upper bound in milliseconds of the longest sync of the journal."""
+    buckets = status["measured"]["journal_sync_duration_seconds"]["buckets"]
+    return next(float(bound) for bound, count in buckets if count == buckets[-1][1]) * 1000
 
 
 def _figures(waited: Sequence[float]) -> dict[str, float]:
