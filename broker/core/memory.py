@@ -86,6 +86,7 @@ class Kind(StrEnum):
     WAITING_SENDS = "waiting_sends"  # and wills
     INPUT = "input"
     OUTPUT = "output"
+    BROWSED = "browsed"  # stored messages that were read for browsers and are not examined yet
     STATE = "state"  # of connections, subscriptions and destinations
 
 
@@ -236,7 +237,9 @@ class Holder:
         self._shared_output = 0
         self.is_held_back = False
         self.on_space: Callable[[], object] = lambda: None
-        self.by_kind = dict.fromkeys((Kind.TRANSACTIONS, Kind.WAITING_SENDS, Kind.INPUT, Kind.OUTPUT, Kind.STATE), 0)
+        self.by_kind = dict.fromkeys(
+            (Kind.TRANSACTIONS, Kind.WAITING_SENDS, Kind.INPUT, Kind.OUTPUT, Kind.BROWSED, Kind.STATE), 0
+        )
 
     def is_beyond_share(self, now: float) -> bool:
         """Return whether the connection caused more than SHARE of a second of the loop's time within this second:

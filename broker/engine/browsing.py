@@ -53,11 +53,14 @@ class Browsing(Part):
 
     def check_room(self, subscription: Subscription, queues: Iterable[Queue]) -> None:
         """Raise ClientError if the client would hold more than its limit: a browser holds all messages in memory that
-        the store does not have."""
+        the store does not have, and a Page of the others."""
         holder = subscription.outlet.holder
         memory = holder.memory
         kept = sum(min(queue.count, queue.share.not_persistent // ENTRY_OVERHEAD_BYTES) for queue in queues)
-        if kept and holder.by_kind[Kind.STATE] + BROWSED_BYTES * kept > memory.held_max:
+        held = holder.by_kind[Kind.BROWSED]
+        if kept:
+            held += holder.by_kind[Kind.STATE] + BROWSED_BYTES * kept
+        if held > memory.held_max:
             raise refusal(
                 "Browsers use all free memory",
                 f"memory_limit of the broker is {memory.limit} bytes.",

@@ -8,12 +8,12 @@ one Page of messages waits for the browser's credit at a time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from operator import attrgetter, itemgetter
 
 from tandemmq.broker.core.delivery import Delivery, Entry, Subscription, volatile_entry
-from tandemmq.broker.core.memory import BROWSED_BYTES, Kind
+from tandemmq.broker.core.memory import BROWSED_BYTES, ENTRY_OVERHEAD_BYTES, HELD_BYTES_MIN, Kind
 from tandemmq.broker.core.queue.ordering import in_order
 from tandemmq.broker.core.queue.priorities import KEY_BITS, key_of, priority_of
 from tandemmq.broker.core.settings import EngineSettings
@@ -93,6 +93,9 @@ class Browse:
     _waiting: deque[Entry] = field(default_factory=deque, init=False)
     # Messages to examine before the next Page; None: none.
     _coming: Iterator[Message] | None = field(default=None, init=False)
+    # Bytes that are counted for the Page: a limit until it is read, then the messages that were not examined yet.
+    _paged_bytes: int = field(default=0, init=False)
+    _has_ended: bool = field(default=False, init=False)
 
     def __post_init__(self, volatile: Iterable[tuple[int, Entry]], stored_max: int, is_prioritized: bool) -> None:
         self._level = 0 if is_prioritized else None
@@ -114,13 +117,23 @@ class Browse:
                 yield
 
     def let_go(self, pace: Pace) -> Work[None]:
-        """Release the kept entries. Call it once, at the end of the walk."""
+        """Release the kept entries, and drop all messages that were not shown. Call it once, at the end of the walk. A
+        search that is under way ends without a further message."""
         holder = self.subscription.outlet.holder
+        self._has_ended = True
+        self._coming = None
+        self._count_page(0)
+        while self._waiting:
+            holder.memory.give(self._waiting.popleft().message, 0)
         while self.kept:
             holder.memory.give(self.kept.popleft().message, 0)
             holder.add(Kind.STATE, -BROWSED_BYTES)
             if pace.is_full():
                 yield
+
+    def _count_page(self, count: int) -> None:
+        more, self._paged_bytes = count - self._paged_bytes, count
+        self.subscription.outlet.holder.add(Kind.BROWSED, more)
 
     @property
     def is_over(self) -> bool:
@@ -141,26 +154,33 @@ class Browse:
         return self._coming is None and not self._waiting and not self.is_page_asked
 
     def ask_page(self) -> Page:
-        """Return the next Page, whose result must go to ``page``."""
+        """Return the next Page, whose result must go to ``page``. The Pages of one client together take at most as much
+        memory as is free, and HELD_BYTES_MIN or one message each."""
         assert self.wants_page, "at most one page of a browser is in progress"
         self.is_page_asked = True
-        settings = self._settings
+        settings, holder = self._settings, self.subscription.outlet.holder
         count = min(settings.page_messages, self._left)
         priority = None if self._level is None else priority_of(self._level)
-        return Page(self._owner, self._after, count, settings.page_bytes, priority=priority)
+        room = max(HELD_BYTES_MIN, holder.memory.free - holder.by_kind[Kind.BROWSED])
+        size = min(settings.page_bytes, room)  # prove: browsers-share-memory ", room)" -> ", 1 << 40)"
+        self._count_page(size)
+        return Page(self._owner, self._after, count, size, priority=priority)
 
-    def page(self, messages: Iterable[PagedMessage], is_end: bool) -> None:
-        """Take the result of the Page."""
+    def page(self, messages: Sequence[PagedMessage], is_end: bool) -> None:
+        """Take the result of the Page. After the end of the walk it is dropped."""
         assert self.is_page_asked, "a page comes back once, and only if it was requested"
         self.is_page_asked = False
-        self._coming = self._in_order(messages, is_end)
+        if not self._has_ended:  # prove: browsers-that-left-hold-nothing "if not self._has_ended" -> "if True"
+            self._count_page(sum(paged.message.size + ENTRY_OVERHEAD_BYTES for paged in messages))
+            self._coming = self._in_order(messages, is_end)
 
-    def _in_order(self, messages: Iterable[PagedMessage], is_end: bool) -> Iterator[Message]:
+    def _in_order(self, messages: Sequence[PagedMessage], is_end: bool) -> Iterator[Message]:
         base = 0 if self._level is None else self._level << KEY_BITS
         for paged in messages:
             yield from self._volatile_before(base + paged.order_key)
             self._after = paged.order_key
             self._left -= 1
+            self._count_page(self._paged_bytes - paged.message.size - ENTRY_OVERHEAD_BYTES)
             yield paged.message
         if is_end:
             if self._level is None or self._level == RANKS - 1:
@@ -183,13 +203,17 @@ class Browse:
         """Search the messages that ``dispatch`` may give next. Call it before ``dispatch``, and while
         ``wants_search``."""
         selector = self.subscription.selector
+        memory = self.subscription.outlet.holder.memory
         is_full = pace.is_full if selector is None or selector.is_cheap else pace.is_over
         while self._coming is not None and len(self._waiting) < _ROUND_MESSAGES:
             message = next(self._coming, None)
             if message is None:
                 self._coming = None
+                self._count_page(0)
             elif selector is None or selector.matches(message):
-                self._waiting.append(volatile_entry(message))
+                entry = volatile_entry(message)
+                memory.take(message, entry.weight, 0)
+                self._waiting.append(entry)
             weight = 0 if message is None or selector is None else message.size // WEIGHED_BYTES
             if is_full(1 + weight):
                 yield
@@ -201,12 +225,12 @@ class Browse:
         subscription = self.subscription
         if not subscription.outlet.is_writable:
             return deliveries
-        waiting = self._waiting
+        waiting, memory = self._waiting, subscription.outlet.holder.memory
         while waiting and subscription.credit > 0 and len(deliveries) < _ROUND_MESSAGES:
             entry = waiting.popleft()
-            if 0 < entry.message.expiration <= now:
-                continue
-            deliveries.append((subscription, subscription.hand(entry), entry))
+            if not 0 < entry.message.expiration <= now:
+                deliveries.append((subscription, subscription.hand(entry), entry))
+            memory.give(entry.message, 0)
         return deliveries
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from tandemmq.broker.core.commands import AckMode
 from tandemmq.broker.core.delivery import Subscription
+from tandemmq.broker.core.memory import HELD_BYTES_MIN, Kind
 from tandemmq.broker.core.queue.browse import Browse
+from tandemmq.broker.core.selector.compiling import compile_selector
 from tandemmq.broker.core.slices import Pace, at_once
 from tests.support.core.outlet import Outlet
 from tests.support.core.queues import StoredQueue, message
@@ -104,3 +106,69 @@ def test_a_queue_that_is_only_in_memory_needs_no_page() -> None:
     browse = harness.browse(browser())
     assert not browse.wants_page
     assert (harness.show(browse), browse.is_over) == (["m1"], True)
+
+
+def test_a_message_that_was_read_counts_until_the_client_acknowledges_it() -> None:
+    harness = Harness()
+    harness.add(1, 2, 3, body=bytes(5_000))
+    for each in harness.stored.values():  # the store reads other objects than those of the queue
+        each.message = message(each.message.message_id, body=bytes(5_000))
+    client = browser(1)
+    holder = client.outlet.holder
+    browse = harness.browse(client)
+    asked = browse.ask_page()
+    assert holder.memory.used == holder.by_kind[Kind.BROWSED] == asked.bytes_max, "as much as it may become"
+    browse.page(*harness.read(asked))
+    assert holder.memory.used == holder.by_kind[Kind.BROWSED] > 2 * 5_000
+    assert harness.show(browse) == ["m1"]
+    assert not holder.by_kind[Kind.BROWSED]
+    assert 2 * 5_000 < holder.memory.used < 3 * 5_000, "one is unacknowledged, one waits for credit"
+    client.take_range(1, 1)
+    assert harness.show(browse) == ["m2"]
+    client.take_range(2, 2)
+    assert harness.show(browse) == ["m3"]
+    client.take_range(3, 3)
+    assert (browse.is_over, holder.memory.used) == (True, 0)
+
+
+def test_a_browser_that_ends_during_a_search_holds_nothing() -> None:
+    harness = Harness()
+    harness.add(1, 2, 3, body=bytes(5_000))
+    client = browser()
+    client.selector = compile_selector("REGEX('a', b) IS NULL")
+    browse = harness.browse(client)
+    browse.page(*harness.read(browse.ask_page()))
+    search = browse.search(Pace(0.0))
+    next(search)
+    client.end()
+    at_once(browse.let_go(Pace()))
+    assert not client.outlet.holder.memory.used
+    assert list(search) == [], "no further message is examined"
+    assert not browse.dispatch(10)
+
+
+def test_a_page_that_comes_after_the_end_of_its_browser_is_dropped() -> None:
+    # proves: browsers-that-left-hold-nothing
+    harness = Harness()
+    harness.add(1, 2)
+    client = browser()
+    browse = harness.browse(client)
+    asked = browse.ask_page()
+    client.end()
+    at_once(browse.let_go(Pace()))
+    browse.page(*harness.read(asked))
+    assert not client.outlet.holder.memory.used
+    at_once(browse.search(Pace()))
+    assert not browse.dispatch(10)
+
+
+def test_the_browsers_of_a_client_read_as_much_as_is_free() -> None:
+    # proves: browsers-share-memory
+    harness = Harness()
+    harness.add(1, 2)
+    first, second, third = browser(), browser(), browser()
+    second.outlet = third.outlet = first.outlet
+    holder = first.outlet.holder
+    holder.memory.limit = 6 << 20
+    sizes = [harness.browse(each).ask_page().bytes_max for each in (first, second, third)]
+    assert sizes == [4 << 20, HELD_BYTES_MIN, HELD_BYTES_MIN], "others have as much as one client"
