@@ -246,6 +246,8 @@ def _remote(scheme: str, authority: str, access: Access) -> Place:
         text = str(error).splitlines()[0]
         if "libhdfs" in text:
             text += "; it comes with Hadoop: set HADOOP_HOME, or ARROW_LIBHDFS_DIR, and CLASSPATH"
+        elif "libjvm" in text:
+            text += "; it comes with Java: set JAVA_HOME"
         raise NoPlace(f"{root} cannot be reached: {text}") from error
     return _Remote(system, root, str(prefix).rstrip("/"))
 
