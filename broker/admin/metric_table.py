@@ -237,7 +237,7 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
         _counted("memory_waiting_sends_bytes", "Sends that wait for room."),
         _counted("memory_input_bytes", "Incoming frames that are incomplete or wait."),
         _counted("memory_output_bytes", "Outgoing frames that are unread."),
-        _counted("memory_browsed_bytes", "Stored messages that were read for browsers, but not sent."),
+        _counted("memory_browsed_bytes", "Stored messages that were read for browsers, but are not sent yet."),
         _counted("memory_state_bytes", "Connections, subscriptions and destinations."),
     ),
     "Bridges": (

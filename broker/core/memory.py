@@ -22,6 +22,8 @@ from tandemmq.store.records.message import Message
 WINDOWS_PERCENT: Final = 70
 # Bytes that each connection may hold even if less is left, so that a client that acknowledges rarely can continue.
 HELD_BYTES_MIN = 64 * 1024
+# Interval of the checks whether a connection that is held back may receive messages again.
+RETRY_SECONDS = 0.05
 # Cost of a message in memory beside its bytes: the objects, the dict of its properties, its place in a queue. Then the
 # cost of one more queue or subscription that holds the same message.
 ENTRY_OVERHEAD_BYTES: Final = 520
@@ -86,7 +88,7 @@ class Kind(StrEnum):
     WAITING_SENDS = "waiting_sends"  # and wills
     INPUT = "input"
     OUTPUT = "output"
-    BROWSED = "browsed"  # stored messages that were read for browsers and are not examined yet
+    BROWSED = "browsed"  # stored messages that were read for browsers and are not delivered yet
     STATE = "state"  # of connections, subscriptions and destinations
 
 

@@ -9,7 +9,7 @@ from tandemmq.broker.core.charging import charged
 from tandemmq.broker.core.commands import ErrorKind, refusal
 from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.delivery import Delivery, Subscription
-from tandemmq.broker.core.memory import BROWSED_BYTES, ENTRY_OVERHEAD_BYTES, Kind
+from tandemmq.broker.core.memory import BROWSED_BYTES, ENTRY_OVERHEAD_BYTES, RETRY_SECONDS, Holder, Kind
 from tandemmq.broker.core.queue.browse import Browse
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Rounds, Work
@@ -25,14 +25,63 @@ class Browsing(Part):
         super().__init__(shared)
         self._deliver = deliver
         self._under_way: dict[Subscription, list[Browse]] = {}
+        # One Page of a connection is read at a time. Its other browsers wait for that, or for memory.
+        self._reading: set[Holder] = set()
+        self._waiting: dict[Holder, dict[Subscription, None]] = {}
+        self._is_retry_due = False
         self._rounds: Rounds[Subscription] = Rounds(
             shared.loop.start, lambda browser: charged(self._show(browser), browser.outlet.holder)
         )
 
     def _page(self, subscription: Subscription, browse: Browse, page: Page) -> None:
         """Add a page that was read for a browser."""
+        holder = subscription.outlet.holder
+        self._reading.discard(holder)
         browse.page(page.messages, page.is_end)
         self.show(subscription)
+        self._next(holder)
+
+    def _ask(self, subscription: Subscription, browse: Browse) -> None:
+        """Read the next Page of a browser, now or later."""
+        holder = subscription.outlet.holder
+        # prove: browsers-read-one-by-one "holder not in self._reading and "
+        if holder not in self._reading and browse.has_room:
+            self._reading.add(holder)
+            page = browse.ask_page()
+            page.context = Callback(None, partial(self._page, subscription, browse))
+            self._append(page)
+            return
+        self._waiting.setdefault(holder, {})[subscription] = None
+        self._retry_later()
+
+    def _next(self, holder: Holder) -> None:
+        """Show again to the browser of a connection that has waited for the longest time."""
+        waiting = self._waiting.get(holder)
+        if waiting:
+            subscription = next(iter(waiting))
+            self._leave_line(subscription)
+            self.show_soon(subscription)
+
+    def _leave_line(self, subscription: Subscription) -> None:
+        holder = subscription.outlet.holder
+        waiting = self._waiting.get(holder, {})
+        waiting.pop(subscription, None)
+        if not waiting:
+            self._waiting.pop(holder, None)
+
+    def _retry_later(self) -> None:
+        if not self._is_retry_due:
+            self._is_retry_due = True
+            self._call_later(RETRY_SECONDS, self._retry)
+
+    def _retry(self) -> None:
+        """Continue browsers that wait for memory: others may have released some."""
+        self._is_retry_due = False
+        for holder in list(self._waiting):
+            if holder not in self._reading:
+                self._next(holder)
+        if self._waiting:
+            self._retry_later()
 
     def begin(self, subscription: Subscription, queues: Iterable[Queue]) -> Work[None]:
         """Begin to show the messages of these queues to ``subscription``: of each queue, the messages that it holds
@@ -69,6 +118,7 @@ class Browsing(Part):
 
     def end(self, subscription: Subscription) -> Work[None]:
         """Stop browsing and release the messages that the browser holds."""
+        self._leave_line(subscription)
         yield from _let_go(self._under_way.pop(subscription, []), Pace())
 
     def show(self, subscription: Subscription) -> None:
@@ -99,9 +149,7 @@ class Browsing(Part):
                 continue
             if not browse.is_over or subscription.outlet.is_held:
                 if browse.wants_page:
-                    page = browse.ask_page()
-                    page.context = Callback(None, partial(self._page, subscription, browse))
-                    self._append(page)
+                    self._ask(subscription, browse)
                 return
             yield from browse.let_go(pace)
             if subscription not in self._under_way or not subscription.is_open:

@@ -16,7 +16,7 @@ from typing import Any
 from tandemmq import log_events
 from tandemmq.broker.core.client import Client
 from tandemmq.broker.core.destinations import Destinations
-from tandemmq.broker.core.memory import Holder, Kind, Memory
+from tandemmq.broker.core.memory import RETRY_SECONDS, Holder, Kind, Memory
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Work, pieces
 from tandemmq.broker.core.topics.topic import Topic
@@ -24,8 +24,6 @@ from tandemmq.broker.engine.advisories import name_of
 
 log = logging.getLogger(__name__)
 
-# Interval of the checks whether a connection that is held back may receive messages again.
-RETRY_SECONDS = 0.05
 # Maximum number of connections, and of holders, that are named.
 NAMED_MAX = 20
 LARGEST_SHOWN = 10

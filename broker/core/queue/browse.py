@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from operator import attrgetter, itemgetter
+from typing import Final
 
 from tandemmq.broker.core.delivery import Delivery, Entry, Subscription, volatile_entry
 from tandemmq.broker.core.memory import BROWSED_BYTES, ENTRY_OVERHEAD_BYTES, HELD_BYTES_MIN, Kind
@@ -26,6 +27,12 @@ _position = attrgetter("position")
 _first = itemgetter(0)
 # After every order key.
 _LAST = (1 << KEY_BITS) - 1
+# Memory that counts for each message of a Page until it is read.
+EXPECTED_BYTES: Final = 2_000
+
+
+def _bytes_of(paged: PagedMessage) -> int:
+    return paged.message.size + ENTRY_OVERHEAD_BYTES
 
 
 def not_placed(
@@ -90,10 +97,11 @@ class Browse:
     _left: int = field(init=False)
     _unstored: Iterator[tuple[int, Entry]] = field(init=False)
     _next: tuple[int, Entry] | None = field(init=False)
-    _waiting: deque[Entry] = field(default_factory=deque, init=False)
-    # Messages to examine before the next Page; None: none.
-    _coming: Iterator[Message] | None = field(default=None, init=False)
-    # Bytes that are counted for the Page: a limit until it is read, then the messages that were not examined yet.
+    # Messages to deliver, and bytes of the Page that each releases then.
+    _waiting: deque[tuple[Entry, int]] = field(default_factory=deque, init=False)
+    # Messages to examine before the next Page, with the same bytes; None: none.
+    _coming: Iterator[tuple[Message, int]] | None = field(default=None, init=False)
+    # Bytes that are counted for the Page: an estimate until it is read, then its messages until they are delivered.
     _paged_bytes: int = field(default=0, init=False)
     _has_ended: bool = field(default=False, init=False)
 
@@ -122,9 +130,9 @@ class Browse:
         holder = self.subscription.outlet.holder
         self._has_ended = True
         self._coming = None
-        self._count_page(0)
-        while self._waiting:
-            holder.memory.give(self._waiting.popleft().message, 0)
+        self._waiting.clear()
+        if not self.is_page_asked:
+            self._count_page(0)
         while self.kept:
             holder.memory.give(self.kept.popleft().message, 0)
             holder.add(Kind.STATE, -BROWSED_BYTES)
@@ -134,6 +142,18 @@ class Browse:
     def _count_page(self, count: int) -> None:
         more, self._paged_bytes = count - self._paged_bytes, count
         self.subscription.outlet.holder.add(Kind.BROWSED, more)
+
+    @property
+    def _room(self) -> int:
+        """Bytes that the Pages of the client may still take: all of them together at most as much as is free."""
+        holder = self.subscription.outlet.holder
+        return holder.memory.free - holder.by_kind[Kind.BROWSED]
+
+    @property
+    def has_room(self) -> bool:
+        """Return whether the next Page may be read: the client has room, or holds no other Page."""
+        # prove: browsers-wait-for-memory "not self.subscription.outlet.holder.by_kind[Kind.BROWSED]" -> "True"
+        return self._room >= HELD_BYTES_MIN or not self.subscription.outlet.holder.by_kind[Kind.BROWSED]
 
     @property
     def is_over(self) -> bool:
@@ -154,34 +174,34 @@ class Browse:
         return self._coming is None and not self._waiting and not self.is_page_asked
 
     def ask_page(self) -> Page:
-        """Return the next Page, whose result must go to ``page``. The Pages of one client together take at most as much
-        memory as is free, and HELD_BYTES_MIN or one message each."""
+        """Return the next Page, whose result must go to ``page``. It has at most as many bytes as the client has room
+        for, but HELD_BYTES_MIN or one message at least."""
         assert self.wants_page, "at most one page of a browser is in progress"
         self.is_page_asked = True
-        settings, holder = self._settings, self.subscription.outlet.holder
-        count = min(settings.page_messages, self._left)
+        settings = self._settings
+        size = min(settings.page_bytes, max(HELD_BYTES_MIN, self._room))
+        count = min(settings.page_messages, self._left, size // ENTRY_OVERHEAD_BYTES)
         priority = None if self._level is None else priority_of(self._level)
-        room = max(HELD_BYTES_MIN, holder.memory.free - holder.by_kind[Kind.BROWSED])
-        size = min(settings.page_bytes, room)  # prove: browsers-share-memory ", room)" -> ", 1 << 40)"
-        self._count_page(size)
+        self._count_page(min(size, count * EXPECTED_BYTES))
         return Page(self._owner, self._after, count, size, priority=priority)
 
     def page(self, messages: Sequence[PagedMessage], is_end: bool) -> None:
         """Take the result of the Page. After the end of the walk it is dropped."""
         assert self.is_page_asked, "a page comes back once, and only if it was requested"
         self.is_page_asked = False
-        if not self._has_ended:  # prove: browsers-that-left-hold-nothing "if not self._has_ended" -> "if True"
-            self._count_page(sum(paged.message.size + ENTRY_OVERHEAD_BYTES for paged in messages))
-            self._coming = self._in_order(messages, is_end)
+        if self._has_ended:  # prove: browsers-that-left-hold-nothing "if self._has_ended" -> "if False"
+            self._count_page(0)
+            return
+        self._count_page(sum(map(_bytes_of, messages)))
+        self._coming = self._in_order(messages, is_end)
 
-    def _in_order(self, messages: Sequence[PagedMessage], is_end: bool) -> Iterator[Message]:
+    def _in_order(self, messages: Sequence[PagedMessage], is_end: bool) -> Iterator[tuple[Message, int]]:
         base = 0 if self._level is None else self._level << KEY_BITS
         for paged in messages:
             yield from self._volatile_before(base + paged.order_key)
             self._after = paged.order_key
             self._left -= 1
-            self._count_page(self._paged_bytes - paged.message.size - ENTRY_OVERHEAD_BYTES)
-            yield paged.message
+            yield paged.message, _bytes_of(paged)
         if is_end:
             if self._level is None or self._level == RANKS - 1:
                 self._left = 0
@@ -192,29 +212,32 @@ class Browse:
         if not self._left:
             yield from self._volatile_before(None)
 
-    def _volatile_before(self, before: int | None) -> Iterator[Message]:
+    def _volatile_before(self, before: int | None) -> Iterator[tuple[Message, int]]:
         """Yield the unstored messages before the stored message ``before`` (None: all that are left)."""
         while self._next is not None and (before is None or self._next[0] < before):
             message = self._next[1].message
             self._next = next(self._unstored, None)
-            yield message
+            yield message, 0
 
     def search(self, pace: Pace) -> Work[None]:
         """Search the messages that ``dispatch`` may give next. Call it before ``dispatch``, and while
         ``wants_search``."""
-        selector = self.subscription.selector
-        memory = self.subscription.outlet.holder.memory
+        subscription = self.subscription
+        selector = subscription.selector
         is_full = pace.is_full if selector is None or selector.is_cheap else pace.is_over
-        while self._coming is not None and len(self._waiting) < _ROUND_MESSAGES:
-            message = next(self._coming, None)
-            if message is None:
+        # prove: browsers-that-left-search-no-more " and subscription.is_open"
+        while self._coming is not None and subscription.is_open and len(self._waiting) < _ROUND_MESSAGES:
+            found = next(self._coming, None)
+            weight = 0
+            if found is None:
                 self._coming = None
-                self._count_page(0)
-            elif selector is None or selector.matches(message):
-                entry = volatile_entry(message)
-                memory.take(message, entry.weight, 0)
-                self._waiting.append(entry)
-            weight = 0 if message is None or selector is None else message.size // WEIGHED_BYTES
+            else:
+                message, count = found
+                if selector is None or selector.matches(message):
+                    self._waiting.append((volatile_entry(message), count))
+                else:
+                    self._count_page(self._paged_bytes - count)
+                weight = 0 if selector is None else message.size // WEIGHED_BYTES
             if is_full(1 + weight):
                 yield
 
@@ -225,12 +248,12 @@ class Browse:
         subscription = self.subscription
         if not subscription.outlet.is_writable:
             return deliveries
-        waiting, memory = self._waiting, subscription.outlet.holder.memory
+        waiting = self._waiting
         while waiting and subscription.credit > 0 and len(deliveries) < _ROUND_MESSAGES:
-            entry = waiting.popleft()
+            entry, count = waiting.popleft()
+            self._count_page(self._paged_bytes - count)
             if not 0 < entry.message.expiration <= now:
                 deliveries.append((subscription, subscription.hand(entry), entry))
-            memory.give(entry.message, 0)
         return deliveries
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tandemmq.broker.core.commands import AckMode
 from tandemmq.broker.core.policies import DestinationPolicy, Policies
+from tandemmq.store.operations import Page
 from tandemmq.store.records.message import Destination, DestinationKind
 from tests.unit.broker.engine.conftest import PRICES
 
@@ -67,3 +68,32 @@ def test_a_batch_of_acknowledgements_larger_than_scarce_memory_allows_still_come
     assert len(client.bodies) == 80
     client.ack("79").turn()
     assert harness.stored() == 0
+
+
+def test_the_browsers_of_a_client_read_one_page_at_a_time(make_harness):
+    # proves: browsers-read-one-by-one
+    harness = make_harness(**SMALL)
+    harness.client().store(*range(6)).turn()
+    client = harness.client()
+    harness.store.appended = []
+    for id in "ab":
+        client.subscribe(id, ack=AckMode.AUTO, is_browser=True)
+    assert sum(isinstance(each, Page) for each in harness.store.appended) == 1
+    harness.turn()
+    harness.wait(1)
+    assert sorted(client.bodies) == sorted([str(number) for number in range(6)] * 2)
+    assert not harness.counts["memory_browsed_bytes"]
+
+
+def test_a_browser_waits_while_its_client_holds_the_free_memory(make_harness):
+    harness = make_harness(**SMALL)
+    harness.client().store(*range(6)).turn()
+    client = harness.client()
+    client.subscribe("a", ack=AckMode.INDIVIDUAL, prefetch=1, is_browser=True).turn()
+    limit, harness.engine.memory.limit = harness.engine.memory.limit, 1
+    client.subscribe("b", ack=AckMode.AUTO, is_browser=True).turn()
+    harness.wait(1)
+    assert client.bodies == ["0"]
+    harness.engine.memory.limit = limit
+    harness.wait(1)
+    assert client.bodies == ["0", *[str(number) for number in range(6)]]
