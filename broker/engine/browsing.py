@@ -75,11 +75,17 @@ class Browsing(Part):
             self._call_later(RETRY_SECONDS, self._retry)
 
     def _retry(self) -> None:
-        """Continue browsers that wait for memory: others may have released some."""
         self._is_retry_due = False
+        self._start(self._continue_waiting())
+
+    def _continue_waiting(self) -> Work[None]:
+        """Continue browsers that wait for memory: others may have released some."""
+        pace = Pace()
         for holder in list(self._waiting):
             if holder not in self._reading:
                 self._next(holder)
+            if pace.is_full():
+                yield
         if self._waiting:
             self._retry_later()
 

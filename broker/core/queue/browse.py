@@ -103,7 +103,6 @@ class Browse:
     _coming: Iterator[tuple[Message, int]] | None = field(default=None, init=False)
     # Bytes that are counted for the Page: an estimate until it is read, then its messages until they are delivered.
     _paged_bytes: int = field(default=0, init=False)
-    _has_ended: bool = field(default=False, init=False)
 
     def __post_init__(self, volatile: Iterable[tuple[int, Entry]], stored_max: int, is_prioritized: bool) -> None:
         self._level = 0 if is_prioritized else None
@@ -128,7 +127,6 @@ class Browse:
         """Release the kept entries, and drop all messages that were not shown. Call it once, at the end of the walk. A
         search that is under way ends without a further message."""
         holder = self.subscription.outlet.holder
-        self._has_ended = True
         self._coming = None
         self._waiting.clear()
         if not self.is_page_asked:
@@ -186,10 +184,10 @@ class Browse:
         return Page(self._owner, self._after, count, size, priority=priority)
 
     def page(self, messages: Sequence[PagedMessage], is_end: bool) -> None:
-        """Take the result of the Page. After the end of the walk it is dropped."""
+        """Take the result of the Page. After the end of the subscription it is dropped."""
         assert self.is_page_asked, "a page comes back once, and only if it was requested"
         self.is_page_asked = False
-        if self._has_ended:  # prove: browsers-that-left-hold-nothing "if self._has_ended" -> "if False"
+        if not self.subscription.is_open:  # prove: browsers-that-left-hold-nothing "not self" -> "False and self"
             self._count_page(0)
             return
         self._count_page(sum(map(_bytes_of, messages)))
