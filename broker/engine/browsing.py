@@ -13,7 +13,7 @@ from tandemmq.broker.core.memory import BROWSED_BYTES, ENTRY_OVERHEAD_BYTES, RET
 from tandemmq.broker.core.queue.browse import Browse
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Pace, Rounds, Work
-from tandemmq.broker.engine.part import Part, Shared
+from tandemmq.broker.engine.part import Part, Shared, Timer
 from tandemmq.broker.engine.ports import Callback
 from tandemmq.store.operations import Page
 
@@ -28,7 +28,7 @@ class Browsing(Part):
         # One Page of a connection is read at a time. Its other browsers wait for that, or for memory.
         self._reading: set[Holder] = set()
         self._waiting: dict[Holder, dict[Subscription, None]] = {}
-        self._is_retry_due = False
+        self._retry = Timer(shared.loop.call_later, lambda: shared.loop.start(self._continue_waiting()))
         self._rounds: Rounds[Subscription] = Rounds(
             shared.loop.start, lambda browser: charged(self._show(browser), browser.outlet.holder)
         )
@@ -52,7 +52,7 @@ class Browsing(Part):
             self._append(page)
             return
         self._waiting.setdefault(holder, {})[subscription] = None
-        self._retry_later()
+        self._retry.set(RETRY_SECONDS)
 
     def _next(self, holder: Holder) -> None:
         """Show again to the browser of a connection that has waited for the longest time."""
@@ -69,15 +69,6 @@ class Browsing(Part):
         if not waiting:
             self._waiting.pop(holder, None)
 
-    def _retry_later(self) -> None:
-        if not self._is_retry_due:
-            self._is_retry_due = True
-            self._call_later(RETRY_SECONDS, self._retry)
-
-    def _retry(self) -> None:
-        self._is_retry_due = False
-        self._start(self._continue_waiting())
-
     def _continue_waiting(self) -> Work[None]:
         """Continue browsers that wait for memory: others may have released some."""
         pace = Pace()
@@ -87,7 +78,7 @@ class Browsing(Part):
             if pace.is_full():
                 yield
         if self._waiting:
-            self._retry_later()
+            self._retry.set(RETRY_SECONDS)
 
     def begin(self, subscription: Subscription, queues: Iterable[Queue]) -> Work[None]:
         """Begin to show the messages of these queues to ``subscription``: of each queue, the messages that it holds

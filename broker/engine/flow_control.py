@@ -35,7 +35,7 @@ from tandemmq.broker.core.slices import Pace, Work, is_done
 from tandemmq.broker.engine.advisories import Advising, name_of
 from tandemmq.broker.engine.clients import Clients
 from tandemmq.broker.engine.limits import Line, MustWait, Waits
-from tandemmq.broker.engine.part import Part, Shared
+from tandemmq.broker.engine.part import Part, Shared, Timer
 from tandemmq.broker.engine.publish import Sender
 from tandemmq.broker.engine.transactions import Transactions
 from tandemmq.store.records.message import Destination
@@ -114,9 +114,9 @@ class FlowControl(Part):
         self._blocked: dict[Client, _Blocked] = {}
         self._weight = 0
         self._next_deadline = 0
-        self._is_awaited = False
         self._is_retrying = False
         self._retry_seconds = RETRY_SECONDS_MIN
+        self._retry_timer = Timer(shared.loop.call_later, lambda: self.retry(self._clock()))
 
     # ---- waiting
 
@@ -156,7 +156,7 @@ class FlowControl(Part):
         if (len(blocked.held) >= SENDS_MAX or blocked.weight >= BYTES_MAX) and not blocked.is_unread:
             blocked.is_unread = True
             client.stop_reading()
-        self._await()
+        self._retry_timer.set(self._retry_seconds)
         return True
 
     def follow(self, client: Client, command: Waits) -> bool:
@@ -284,7 +284,7 @@ class FlowControl(Part):
             self._is_retrying = False
         self._retry_seconds = RETRY_SECONDS_MIN if is_moving else min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
         if self.is_holding:
-            self._await()
+            self._retry_timer.set(self._retry_seconds)
 
     def _move(self, line: Line, pace: Pace) -> Work[bool]:
         is_moving = False
@@ -406,15 +406,6 @@ class FlowControl(Part):
             del self._blocked[client]
             if blocked.on_sent is not None:
                 blocked.on_sent(None)
-
-    def _await(self) -> None:
-        if not self._is_awaited:
-            self._is_awaited = True
-            self._call_later(self._retry_seconds, self._is_due)
-
-    def _is_due(self) -> None:
-        self._is_awaited = False
-        self.retry(self._clock())
 
     # ---- warnings and figures
 

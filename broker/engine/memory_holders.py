@@ -8,7 +8,7 @@ after a second: in the log once, in ``status`` as long as it lasts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from heapq import nlargest
 from itertools import chain, islice
 from typing import Any
@@ -21,6 +21,8 @@ from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import Work, pieces
 from tandemmq.broker.core.topics.topic import Topic
 from tandemmq.broker.engine.advisories import name_of
+from tandemmq.broker.engine.part import Timer
+from tandemmq.broker.engine.ports import CallLater
 
 log = logging.getLogger(__name__)
 
@@ -40,32 +42,25 @@ class MemoryHolders:
         memory: Memory,
         clients: Collection[Client],
         destinations: Destinations,
-        call_later: Callable[[float, Callable[[], None]], object],
+        call_later: CallLater,
     ) -> None:
         self._memory = memory
         self._clients = clients
         self._destinations = destinations
-        self._call_later = call_later
-        self._is_awaited = False
+        self._retry = Timer(call_later, self._continue_held_back)
         self._logged: set[Holder] = set()
         self.total = 0  # number of times that a connection was held back
         memory.on_held_back = self._await
 
     def _await(self) -> None:
         self.total += 1
-        self._retry_later()
+        self._retry.set(RETRY_SECONDS)
 
-    def _retry_later(self) -> None:
-        if not self._is_awaited:
-            self._is_awaited = True
-            self._call_later(RETRY_SECONDS, self._retry)
-
-    def _retry(self) -> None:
-        self._is_awaited = False
+    def _continue_held_back(self) -> None:
         for holder in list(self._memory.held_back):
             holder.retry()
         if self._memory.held_back:
-            self._retry_later()
+            self._retry.set(RETRY_SECONDS)
 
     def tick(self, now: int) -> None:
         """Log, once a second, connections that are newly held back."""

@@ -56,6 +56,25 @@ class Shared:
     stored: StoredBytes | None = None
 
 
+class Timer:
+    """Calls ``function`` on the loop after a delay: once for all requests that come before."""
+
+    def __init__(self, call_later: CallLater, function: Callable[[], object]) -> None:
+        self._call_later = call_later
+        self._function = function
+        self._is_set = False
+
+    def set(self, seconds: float) -> None:
+        """Call the function after this time, unless a call is already due."""
+        if not self._is_set:
+            self._is_set = True
+            self._call_later(seconds, self._is_due)
+
+    def _is_due(self) -> None:
+        self._is_set = False
+        self._function()
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)  # only some parts are compiled
 class Part:
     """A part of the engine, with the shared state as attributes."""

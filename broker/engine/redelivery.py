@@ -23,7 +23,7 @@ from itertools import islice
 from tandemmq.broker.core.delivery import REDELIVERIES_MAX, Entry, QueueBase
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.engine.dead_letters import DeadLetters
-from tandemmq.broker.engine.part import Part, Shared
+from tandemmq.broker.engine.part import Part, Shared, Timer
 from tandemmq.broker.engine.ports import Callback
 from tandemmq.store.operations import CountDeliveries, Page
 
@@ -62,7 +62,7 @@ class Suspects(Part):
         self._waiting: dict[QueueBase, deque[Entry]] = {}
         self._out: dict[QueueBase, tuple[Entry, int]] = {}  # the suspect delivered alone, and the end of its time
         self._released: dict[Key, None] = {}  # the oldest first
-        self._is_polling = False
+        self._poll_timer = Timer(shared.loop.call_later, self._poll)
         self._counted_bytes = self._counted_since = 0
         self._found: dict[int, int] = {}  # by owner: number of messages counted before delivery
         self._found_count = self._found_bytes = 0
@@ -144,16 +144,10 @@ class Suspects(Part):
     def _set_aside(self, queue: QueueBase, entry: Entry) -> None:
         """Keep a suspect in flight, without a consumer, until its turn comes."""
         self._waiting.setdefault(queue, deque()).append(entry)
-        self._poll_later()
-
-    def _poll_later(self) -> None:
-        if not self._is_polling:
-            self._is_polling = True
-            self._call_later(POLL_SECONDS, self._poll)
+        self._poll_timer.set(POLL_SECONDS)
 
     def _poll(self) -> None:
         """Deliver the next suspects: the queues in turn, QUEUES_AT_ONCE at a time."""
-        self._is_polling = False
         for queue in list(islice(self._waiting, QUEUES_AT_ONCE)):
             entries = self._waiting.pop(queue)
             if queue.is_dropped:
@@ -169,7 +163,7 @@ class Suspects(Part):
             if queue not in self._waiting:
                 self._is_one_out(queue)
         if self._waiting or self._out:
-            self._poll_later()
+            self._poll_timer.set(POLL_SECONDS)
 
     def _is_one_out(self, queue: QueueBase) -> bool:
         entry, until = self._out.get(queue, (None, 0))

@@ -38,7 +38,7 @@ from tandemmq.broker.core.scheduling.scheduled_message import (
     shown,
 )
 from tandemmq.broker.core.slices import Pace, Work, begin
-from tandemmq.broker.engine.part import Loop
+from tandemmq.broker.engine.part import Loop, Timer
 from tandemmq.broker.engine.ports import Callback, DueSender
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.operations import AddMessage, Atomic, Operation, OrderKey, Page, PagedMessage, RemoveMessage
@@ -114,8 +114,7 @@ class Scheduler:
         self.sent = 0
         self._start = loop.start
         self._append = append
-        self._call_later = loop.call_later
-        self._is_awaited = False  # a timer runs for a message that is due before the next tick
+        self._due_timer = Timer(loop.call_later, lambda: self.tick(self._clock()))
         self._sender = sender
         self._clock = loop.clock
         self._since = loop.clock()
@@ -256,16 +255,11 @@ class Scheduler:
     def _await_next(self) -> None:
         """Set a timer for the next due message, if it is due before the next tick."""
         due = self.next_due
-        if due is None or self._is_awaited:
+        if due is None:
             return
         seconds = max(0, due - self._clock()) / 1000
         if seconds < TICK_SECONDS:
-            self._is_awaited = True
-            self._call_later(seconds, self._is_due)
-
-    def _is_due(self) -> None:
-        self._is_awaited = False
-        self.tick(self._clock())
+            self._due_timer.set(seconds)
 
     def added(self, waiting: Message, order_key: OrderKey) -> None:
         """Record that ``waiting`` is pending."""
