@@ -1,4 +1,8 @@
-"""Print the time of each step of a run: `split.py FILE`. A line of FILE has a step, its start, end and exit code."""
+"""Print the time of each step of a run: `split.py FILE`.
+
+A line of FILE has a step, its start, end and exit code, and what bash's `times` prints: user and system CPU time of its
+shell, and of the processes that its shell waited for.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ class Step:
     start: float
     end: float
     code: int
+    cpu_seconds: float
 
     def shares_seconds_with(self, other: Step) -> float:
         return min(self.end, other.end) - max(self.start, other.start)
@@ -24,22 +29,26 @@ class Step:
 
 def steps_in(text: str) -> list[Step]:
     """Return the steps in the order in which they began."""
-    lines = (line.split() for line in text.splitlines())
-    steps = [Step(name, float(start), float(end), int(code)) for name, start, end, code in lines]
+    steps = []
+    for name, start, end, code, *times in (line.split() for line in text.splitlines()):
+        cpu_seconds = sum(60 * int(minutes) + float(rest[:-1]) for minutes, rest in (t.split("m") for t in times))
+        steps.append(Step(name, float(start), float(end), int(code), cpu_seconds))
     return sorted(steps, key=lambda step: step.start)
 
 
 def table(steps: Sequence[Step]) -> str:
-    """Return a table: start and duration of each step in seconds, and the steps that ran beside it."""
+    """Return a table: start, duration and CPU time of each step in seconds, and the steps that ran beside it."""
     begin = steps[0].start
     width = max(len(step.name) for step in steps)
-    rows = [f"{'step':{width}}  start  seconds  beside"]
+    rows = [f"{'step':{width}}  start  seconds  CPU  beside"]
     for step in steps:
         others = [each for each in steps if each is not step]
         beside = ", ".join(each.name for each in others if step.shares_seconds_with(each) >= SHARED_SECONDS_MIN)
         failed = f"  FAILED ({step.code})" if step.code else ""
-        rows.append(f"{step.name:{width}} {step.start - begin:6.0f} {step.end - step.start:8.0f}  {beside}{failed}")
-    rows.append(f"{'all':{width}} {0:6.0f} {max(step.end for step in steps) - begin:8.0f}")
+        times = f"{step.start - begin:6.0f} {step.end - step.start:8.0f} {step.cpu_seconds:4.0f}"
+        rows.append(f"{step.name:{width}} {times}  {beside}{failed}")
+    took, used = max(step.end for step in steps) - begin, sum(step.cpu_seconds for step in steps)
+    rows.append(f"{'all':{width}} {0:6.0f} {took:8.0f} {used:4.0f}")
     return "\n".join(rows)
 
 

@@ -29,13 +29,15 @@ processes: Any = _script("processes")
 
 
 def test_the_table_shows_which_steps_ran_in_parallel() -> None:
-    steps = split.steps_in("checks 104 150.2 1\npackages 100.5 104.4 0\ncompile 104.1 204 0\n")
+    steps = split.steps_in(
+        "checks 104 150.2 1 0m1.5s 0m0.5s 1m2.0s 0m1.0s\npackages 100.5 104.4 0\ncompile 104.1 204 0\n"
+    )
     assert split.table(steps).splitlines() == [
-        "step      start  seconds  beside",
-        "packages      0        4  ",
-        "checks        4       46  compile  FAILED (1)",
-        "compile       4      100  checks",
-        "all           0      104",
+        "step      start  seconds  CPU  beside",
+        "packages      0        4    0  ",
+        "checks        4       46   65  compile  FAILED (1)",
+        "compile       4      100    0  checks",
+        "all           0      104   65",
     ]
 
 
