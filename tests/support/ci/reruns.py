@@ -24,6 +24,8 @@ LOGS: Final = "TANDEMMQ_CI_LOGS"
 #: With more failures than this in all legs no test is run again: CI fails anyway.
 AGAIN_MAX: Final = 10
 SLOWEST_COUNT: Final = 20
+#: Of a test without its own limit: other legs run beside it.
+TEST_SECONDS_MAX: Final = 300
 #: Maximum part of a log that is printed; the file has all of it.
 PRINTED_MAX: Final = 6000
 SECOND_RUN_SECONDS_MAX: Final = 1200
@@ -39,7 +41,15 @@ def run_first(leg: Leg, arguments: Sequence[str] = ()) -> int:
     pass."""
     record = logs() / f"{leg.name}.jsonl"
     with prepared(leg) as (tree, environment):
-        command = [*pytest_command(), "-p", "tests.support.ci.record", "-n", str(leg.workers), "--durations=10"]
+        plugins = ("-p", "tests.support.ci.record", "-p", "tests.support.ci.crowding")
+        command = [
+            *pytest_command(),
+            *plugins,
+            "-n",
+            str(leg.workers),
+            "--durations=10",
+            f"--timeout={TEST_SECONDS_MAX}",
+        ]
         command += arguments or arguments_of(leg, tree, environment)
         code = subprocess.run(command, cwd=tree, env={**environment, RECORD: str(record)}, check=False).returncode
     return code_of(code, Recorded(record), listed_now())
