@@ -65,7 +65,7 @@ class LdapSettings(Section):
     connection_password: str = ""
     """Password for `connection_username`. Never shown."""
     connection_timeout: Milliseconds = Field(5_000, ge=100)
-    """Time for an answer of the directory."""
+    """Time for the directory's answer."""
     start_tls: bool = False
     """`ldap:` only: start TLS before the login."""
     ca: Path | None = None
@@ -94,8 +94,7 @@ class LdapSettings(Section):
 
 class SecuritySettings(Section):
     users_file: Path | None = None
-    """File of users, one in each line; `tandemmq user` writes it, security.md describes it. Read again when it
-    changes."""
+    """File of users, one in each line (security.md); `tandemmq user` writes it. Read again when it changes."""
     allow_anonymous: Annotated[Literal["loopback", "true", "false"], BeforeValidator(_anonymous)] = "loopback"
     """Clients that can connect without a login: those of this machine, all (`true`) or none (`false`). Without users,
     any name is anonymous."""
