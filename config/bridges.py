@@ -100,7 +100,7 @@ class BridgeTopicSettings(Section):
 
 class BridgeTlsSettings(Section):
     ca: Path | None = None
-    """Certificates (PEM) that may sign the other broker's. Default: those of the system."""
+    """Certificates (PEM) that may sign the other broker's. Default: the system's."""
     certificate: Path | None = None
     """Certificate of the bridge (PEM)."""
     key: Path | None = None
@@ -128,7 +128,7 @@ class BridgeSettings(Section):
     """Version of MQTT."""
     bridge_mode: bool = False
     """Connect as a bridge, like mosquitto's `try_private`: mosquitto then sends nothing back that came from here, also
-    with MQTT 3.1.1. Other brokers refuse such a connection."""
+    with MQTT 3.1.1. Other brokers refuse it."""
     keep_alive: Milliseconds = Field(60 * SECOND, ge=5 * SECOND, le=TWO_BYTES_MAX * SECOND)
     """Silence after which the bridge pings the other broker."""
     max_inflight_messages: Count = Field(100, ge=1, le=10_000)

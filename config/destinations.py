@@ -121,7 +121,7 @@ class PendingLimitSettings(Section):
     """Maximum messages that wait for one topic consumer; then the oldest are dropped. -1: the broker's limit."""
 
     multiplier: Annotated[float, AfterValidator(_multiplier)] | None = None
-    """Instead of `limit`: this many times the consumer's prefetch."""
+    """Instead of `limit`: a multiple of the consumer's prefetch."""
 
 
 class EvictionSettings(Section):
@@ -159,9 +159,9 @@ class DestinationSettings(Subject):
     topic: Pattern | None = None
     """Applies to topics of this pattern."""
     temp_queue: bool = False
-    """Applies to all temporary queues."""
+    """Applies to temporary queues."""
     temp_topic: bool = False
-    """Applies to all temporary topics."""
+    """Applies to temporary topics."""
 
     queue_prefetch: Count | None = Field(None, le=PREFETCH_MAX)
     """Maximum unacknowledged messages of a queue's consumer that requests no other number. Default:
@@ -221,7 +221,7 @@ class DestinationSettings(Subject):
     max_destinations: CountOrNone = -1
     """Maximum destinations of this pattern that can be created; -1: the broker's limit."""
     gc_inactive_destinations: bool = False
-    """Delete a destination that has no messages, consumers or producers."""
+    """Delete a destination without messages, consumers and producers."""
     inactive_timeout_before_gc: Milliseconds = Field(60_000, ge=1)
     """Time without them before it is deleted."""
 

@@ -143,7 +143,7 @@ class ZooKeeperTable(KindTable):
     hosts: str | None = Field(None, min_length=1)
     """Servers: `HOST:PORT,…`, optionally with `/CHROOT` at the end."""
     path: str = Field("/tandemmq/lock", pattern=r"^(/[^/]+)+$")
-    """Node under which the brokers of one pair queue. Use another one for each pair."""
+    """Node under which the brokers of a pair queue; each pair needs its own."""
     digest: str | None = Field(None, pattern=r"^[^:]+:.+$")
     """`USER:PASSWORD` for the servers; then only this user can change the nodes. Never shown."""
     connect_timeout: Milliseconds = Field(5_000, ge=100)
@@ -152,15 +152,15 @@ class ZooKeeperTable(KindTable):
 
 class KubernetesTable(KindTable):
     lease: str = Field("tandemmq", min_length=1)
-    """Name of the Lease. Use another one for each pair."""
+    """Name of the Lease; each pair needs its own."""
     namespace: str | None = Field(None, min_length=1)
-    """Namespace of the Lease. Default: that of the pod."""
+    """Namespace of the Lease. Default: the pod's."""
     server: str | None = Field(None, pattern=r"^https://[^/]+$")
-    """The API server: `https://HOST:PORT`. Default: that of the pod."""
+    """API server: `https://HOST:PORT`. Default: the pod's."""
     token_file: Path = "/var/run/secrets/kubernetes.io/serviceaccount/token"
     """File with the bearer token, read for each request."""
     ca_file: Path = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
-    """Certificates that may sign that of the API server."""
+    """Certificates that may sign the API server's."""
     request_timeout: Milliseconds = Field(2_000, ge=100)
     """Time for an answer, at most a third of a lease."""
 

@@ -18,7 +18,7 @@ class MqttSettings(Section):
     """Longest time that a session is kept while its client is away. Default: as long as the client requests; with MQTT
     3.1.1 without end."""
     retained_messages_max: Count = 100_000
-    """Maximum topics with a retained message. For a further topic the message is sent, but not retained."""
+    """Maximum topics with a retained message. Messages of further topics are sent, but not retained."""
     retained_bytes_max: Bytes = 64 << 20
     """Maximum bytes of all retained messages. With their overhead they also take at most a quarter of
     `broker.memory_limit`."""

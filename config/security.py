@@ -59,9 +59,9 @@ class AuthorizationSettings(Subject):
 
 class LdapSettings(Section):
     connection_url: Annotated[str, AfterValidator(_ldap_url)] | None = None
-    """The directory: `ldaps://HOST:636`. Default: no directory."""
+    """Directory: `ldaps://HOST:636`. Default: none."""
     connection_username: str = ""
-    """DN that searches for users there. Default: an anonymous search."""
+    """DN that searches for users. Default: anonymous search."""
     connection_password: str = ""
     """Password for `connection_username`. Never shown."""
     connection_timeout: Milliseconds = Field(5_000, ge=100)
@@ -69,7 +69,7 @@ class LdapSettings(Section):
     start_tls: bool = False
     """`ldap:` only: start TLS before the login."""
     ca: Path | None = None
-    """Certificates that may sign that of the directory. Default: those of the system."""
+    """Certificates that may sign the directory's. Default: the system's."""
     user_base: str = ""
     """DN under which users are."""
     user_search_matching: Filter = "(uid={0})"
@@ -109,7 +109,7 @@ class SecuritySettings(Section):
     failed_login_delay: Milliseconds = Field(1_000, le=60_000)
     """Delay of the answer to a failed login."""
     failed_logins_max: Count = Field(10, ge=1)
-    """Failed logins in a minute for one name from one address; further ones are refused without a check."""
+    """Failed logins in a minute for one name from one address; further ones are refused unchecked."""
     ldap: LdapSettings = LdapSettings()  # type: ignore[call-arg]
 
     @property

@@ -160,7 +160,7 @@ class AdminSettings(Section):
     own and are counted."""
 
     viewers: Annotated[tuple[str, ...], Listed] = ()
-    """Groups that can see everything in the API and the console except messages."""
+    """Groups that can see everything in API and console except messages."""
     operators: Annotated[tuple[str, ...], Listed] = ()
     """Groups that can also read messages and change destinations, within their rights as clients."""
     administrators: Annotated[tuple[str, ...], Listed] = ()
