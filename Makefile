@@ -46,6 +46,7 @@ prove: ## run the complete long proofs: hundreds of kills under load, each disk 
 	TANDEMMQ_PROVE=full $(BIN)/pytest --services -m prove -s --timeout 7200
 	TANDEMMQ_PROVE=full $(BIN)/pytest --services tests/interop/jms tests/contract/locker -s --timeout 7200
 	$(BIN)/python -m tests.affected --judge 20
+	$(BIN)/python -m tandemmq.bench --scenario instructions --check
 
 CLIENTS ?=
 clients: ## run real clients while the master is killed three times: all, or make clients CLIENTS="stompjs-ws camel-4"
