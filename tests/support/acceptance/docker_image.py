@@ -1,6 +1,6 @@
 """An image of a source tree, built by its Dockerfile without pulling other images.
 
-The base image is built with debootstrap from this machine's release and package mirror; the dependencies are wheels
+The base image is built with mmdebstrap from this machine's release and package mirror; the dependencies are wheels
 that pip downloads. Both are built once and kept in TANDEMMQ_TEST_CACHE (default /var/tmp/tandemmq-test). The broker
 comes from the tree, or from the wheel in the directory that TANDEMMQ_COMPILED_WHEEL names.
 """
@@ -70,7 +70,7 @@ def no_docker() -> str | None:
     if compose_command() is None:
         return "neither docker-compose nor the compose plug-in of docker is installed"
     if os.geteuid() != 0:
-        return "debootstrap, which makes the base image, needs root"
+        return "mmdebstrap, which makes the base image, needs root"
     return None
 
 
@@ -118,7 +118,7 @@ def base_tar(label: str, packages: Sequence[str]) -> Path:
         root = CACHE / f"root-{label}-{codename}-{os.getpid()}"
         try:
             run(
-                "debootstrap",
+                "mmdebstrap",
                 "--variant=minbase",
                 f"--components={','.join(sorted(components & {'main', 'universe'}))}",
                 f"--include={','.join(packages)}",
@@ -195,7 +195,7 @@ def demand_docker(require_service: Callable[[object, str], None]) -> None:
     missing."""
     reason = no_docker()
     require_service(reason is None, str(reason))
-    require_service(shutil.which("debootstrap") and shutil.which("apt-get"), "a base image needs debootstrap and apt")
+    require_service(shutil.which("mmdebstrap") and shutil.which("apt-get"), "a base image needs mmdebstrap and apt")
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,8 @@ class Leg:
     root: Path = ROOT
 
 
-PLAIN: Final = Leg("plain", ("-m", "not service"), 3)
-SERVICES: Final = Leg("services", ("-m", "service and not docker"), 3, "mark.service")
+PLAIN: Final = Leg("plain", ("-m", "not service"), 2)
+SERVICES: Final = Leg("services", ("-m", "service and not docker"), 2, "mark.service")
 DOCKER: Final = Leg("docker", ("-m", "docker"), 0, "mark.docker")
 COMPILED: Final = Leg("compiled", (), 2, is_required=False)
 LEGS: Final[Mapping[str, Leg]] = {leg.name: leg for leg in (PLAIN, SERVICES, DOCKER, COMPILED)}

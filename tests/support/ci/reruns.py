@@ -41,15 +41,8 @@ def run_first(leg: Leg, arguments: Sequence[str] = ()) -> int:
     pass."""
     record = logs() / f"{leg.name}.jsonl"
     with prepared(leg) as (tree, environment):
-        plugins = ("-p", "tests.support.ci.record", "-p", "tests.support.ci.crowding")
-        command = [
-            *pytest_command(),
-            *plugins,
-            "-n",
-            str(leg.workers),
-            "--durations=10",
-            f"--timeout={TEST_SECONDS_MAX}",
-        ]
+        command = [*pytest_command(), "-p", "tests.support.ci.record", "-n", str(leg.workers), "--durations=10"]
+        command.append(f"--timeout={TEST_SECONDS_MAX}")
         command += arguments or arguments_of(leg, tree, environment)
         code = subprocess.run(command, cwd=tree, env={**environment, RECORD: str(record)}, check=False).returncode
     return code_of(code, Recorded(record), listed_now())

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tests.support.ci import compiled_tests, crowding
+from tests.support.ci import compiled_tests
 from tests.support.tree import ROOT
 
 
@@ -39,16 +39,6 @@ def test_the_table_shows_which_steps_ran_in_parallel() -> None:
         "compile       4      100    0  checks",
         "all           0      104   65",
     ]
-
-
-def test_a_test_begins_when_the_machine_has_time_for_it_and_at_the_latest_after_a_limit() -> None:
-    assert crowding.runnable() >= 1
-    counts = iter([crowding.RUNNABLE_MAX + 1, crowding.RUNNABLE_MAX + 1, crowding.RUNNABLE_MAX])
-    slept: list[float] = []
-    assert crowding.wait(lambda: next(counts), slept.append) == sum(slept) == 2 * crowding.POLL_SECONDS
-    slept.clear()
-    crowding.wait(lambda: crowding.RUNNABLE_MAX + 1, slept.append)
-    assert crowding.WAIT_SECONDS_MAX <= sum(slept) < crowding.WAIT_SECONDS_MAX + 2 * crowding.POLL_SECONDS
 
 
 def test_only_processes_left_by_the_run_are_ended(tmp_path: Path) -> None:
