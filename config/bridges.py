@@ -70,7 +70,7 @@ class BridgeTopicSettings(Section):
     pattern: Annotated[str, AfterValidator(_pattern)]
     """MQTT topic filter, after the prefixes."""
     direction: Annotated[Literal["in", "out", "both"], AnyCase] = "out"
-    """`in` (from the other broker), `out` or `both`."""
+    """`in`: from the other broker. `out`: to it. `both`."""
     qos: Literal[0, 1, 2] = 1
     """QoS that the bridge requests and the highest that it sends: 2, exactly once; 1, at least once; 0, at most
     once."""
@@ -100,7 +100,7 @@ class BridgeTopicSettings(Section):
 
 class BridgeTlsSettings(Section):
     ca: Path | None = None
-    """Certificates (PEM) that may sign the other broker's. Default: the system's."""
+    """Certificates (PEM) that may sign that of the other broker. Default: those of the system."""
     certificate: Path | None = None
     """Certificate of the bridge (PEM)."""
     key: Path | None = None
@@ -111,7 +111,7 @@ class BridgeTlsSettings(Section):
 
 class BridgeSettings(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-    """Name of the bridge and its stored state: letters, digits, `.`, `_` and `-`."""
+    """Name of the bridge: letters, digits, `.`, `_` and `-`. Its stored state has this name."""
     addresses: Annotated[tuple[Annotated[str, AfterValidator(_uri)], ...], Listed, Field(min_length=1)]
     """The other broker, `mqtt://HOST:PORT` or `mqtts://HOST:PORT`; several are tried in turn."""
     client_id: Annotated[str, Field(max_length=CLIENT_ID_CHARACTERS_MAX)] = ""
@@ -127,14 +127,14 @@ class BridgeSettings(Section):
     protocol_version: Literal["3.1.1", "5"] = "5"
     """Version of MQTT."""
     bridge_mode: bool = False
-    """Connect as a bridge, like mosquitto's `try_private`: mosquitto then sends nothing back that came from here, also
-    with MQTT 3.1.1. Other brokers refuse it."""
+    """Connect as a bridge, like mosquitto's `try_private`: a mosquitto then does not send back what came from here,
+    also with MQTT 3.1.1. Other brokers refuse such a connection."""
     keep_alive: Milliseconds = Field(60 * SECOND, ge=5 * SECOND, le=TWO_BYTES_MAX * SECOND)
     """Silence after which the bridge pings the other broker."""
     max_inflight_messages: Count = Field(100, ge=1, le=10_000)
-    """Maximum unconfirmed messages of QoS 1 and 2 in each direction."""
+    """Maximum number of unconfirmed messages of QoS 1 and 2 in each direction."""
     restart_timeout: Milliseconds = Field(1 * SECOND, ge=100)
-    """Pause after all addresses failed; it doubles."""
+    """Pause after all addresses failed; it doubles each time."""
     restart_timeout_max: Milliseconds = Field(30 * SECOND, ge=100)
     """Longest pause."""
     topics: Annotated[tuple[BridgeTopicSettings, ...], Field(min_length=1, max_length=1_000)]

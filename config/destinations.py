@@ -75,7 +75,7 @@ class DeadLetterSettings(Section):
     """`individual`: a dead letter queue for each durable subscription; `.<client id>:<name>` is added to the name of
     the topic."""
     enable_audit: bool = True
-    """A message that several durable subscriptions give up becomes one dead letter. False: one for each."""
+    """A message that several durable subscriptions of a topic give up becomes one dead letter. False: one for each."""
 
     @model_validator(mode="after")
     def _has_a_name(self) -> Self:
@@ -87,7 +87,7 @@ class DeadLetterSettings(Section):
 
 class RedeliverySettings(Section):
     maximum_redeliveries: CountOrNone = 6
-    """Redeliveries before a message becomes a dead letter; -1: no limit."""
+    """Number of redeliveries before a message is moved to the dead letter queue; -1: no limit."""
     initial_redelivery_delay: Milliseconds = 1_000
     """Delay of the first redelivery."""
     redelivery_delay: Milliseconds = 1_000
@@ -107,21 +107,22 @@ class SlowConsumerSettings(Section):
     max_slow_duration: MillisecondsOrNone = 30_000
     """Time without a break after which a slow consumer is removed; -1: never."""
     max_slow_count: CountOrNone = -1
-    """Times that a consumer can become slow before it is removed; -1: no limit."""
+    """Number of times that a consumer can become slow before it is removed; -1: no limit."""
     max_time_since_last_ack: Milliseconds = Field(30_000, ge=1)
     """`abort_slow_ack_consumer`: time without an acknowledgement after which a consumer is slow."""
     ignore_idle_consumers: bool = True
     """`abort_slow_ack_consumer`: a consumer without unacknowledged messages is not slow."""
     abort_connection: bool = False
-    """Close the consumer's connection instead of removing the consumer."""
+    """Close the connection of the consumer instead of removing the consumer."""
 
 
 class PendingLimitSettings(Section):
     limit: CountOrNone = -1
-    """Maximum messages that wait for one topic consumer; then the oldest are dropped. -1: the broker's limit."""
+    """Maximum number of messages that wait for one topic consumer; then the oldest are dropped. -1: the limit of the
+    broker."""
 
     multiplier: Annotated[float, AfterValidator(_multiplier)] | None = None
-    """Instead of `limit`: a multiple of the consumer's prefetch."""
+    """Instead of `limit`: this many times the consumer's prefetch."""
 
 
 class EvictionSettings(Section):
@@ -155,16 +156,16 @@ class DestinationSettings(Subject):
     kinds = ("queue", "topic", "temp_queue", "temp_topic")
 
     queue: Pattern | None = None
-    """Applies to queues of this pattern: `ORDERS.>`."""
+    """Applies to queues of this pattern: `ORDERS.>`, `*.IN`."""
     topic: Pattern | None = None
     """Applies to topics of this pattern."""
     temp_queue: bool = False
-    """Applies to temporary queues."""
+    """Applies to all temporary queues."""
     temp_topic: bool = False
-    """Applies to temporary topics."""
+    """Applies to all temporary topics."""
 
     queue_prefetch: Count | None = Field(None, le=PREFETCH_MAX)
-    """Maximum unacknowledged messages of a queue's consumer that requests no other number. Default:
+    """Maximum number of unacknowledged messages of a queue's consumer that requests no other number. Default:
     `broker.queue_prefetch`."""
     queue_browser_prefetch: Count = Field(500, ge=1, le=PREFETCH_MAX)
     """The same for a browser."""
@@ -178,8 +179,8 @@ class DestinationSettings(Subject):
     max_message_size: BytesOrUnlimited = 0
     """Longest message; longer ones are refused. 0: as long as a frame (`wireFormat.maxFrameSize`)."""
     producer_flow_control: bool = True
-    """A producer waits when `memory_limit` is reached. False: non-persistent messages are refused, persistent ones wait
-    on disk."""
+    """A producer waits when `memory_limit` is reached. False: non-persistent messages are then refused, persistent ones
+    wait on disk."""
     send_fail_if_no_space: bool = False
     """The send fails at once instead of waiting. The error states the limit and since when it is reached."""
     send_fail_if_no_space_after_timeout: MillisecondsOrNone = -1
@@ -211,7 +212,7 @@ class DestinationSettings(Subject):
     """A consumer that acknowledges late or in a transaction can receive more than its prefetch after it reports what
     was delivered. False: a transaction with more messages than the prefetch cannot complete."""
     consumers_before_dispatch_starts: Count = 0
-    """Consumers that a queue needs before it delivers; `time_before_dispatch_starts` limits the wait."""
+    """Number of consumers that a queue needs before it delivers; `time_before_dispatch_starts` limits the wait."""
     time_before_dispatch_starts: Milliseconds = 0
     """Longest wait for them, from the first consumer on; 0 with a number of consumers: 1 s."""
     slow_consumer_strategy: SlowConsumerSettings | None = None
@@ -219,9 +220,9 @@ class DestinationSettings(Subject):
     auto_create: bool = True
     """Create a destination at its first use. False: that use is refused."""
     max_destinations: CountOrNone = -1
-    """Maximum destinations of this pattern that can be created; -1: the broker's limit."""
+    """Maximum number of destinations of this pattern that can be created; -1: only the broker's limit applies."""
     gc_inactive_destinations: bool = False
-    """Delete a destination without messages, consumers and producers."""
+    """Delete a destination that has no messages, consumers or producers."""
     inactive_timeout_before_gc: Milliseconds = Field(60_000, ge=1)
     """Time without them before it is deleted."""
 
@@ -230,17 +231,17 @@ class DestinationSettings(Subject):
     advisory_for_delivery: bool = False
     """Send one for each message that arrives in a queue or topic."""
     advisory_for_dispatched: bool = False
-    """Send one for each message given to a consumer."""
+    """Send one for each message that is given to a consumer."""
     advisory_for_discarding_messages: bool = False
-    """Send one for each message dropped for a slow consumer."""
+    """Send one for each message that is dropped for a slow consumer."""
     advisory_for_slow_consumers: bool = False
     """Send one for each consumer that becomes slow."""
     advisory_when_full: bool = False
     """Send one when a limit is reached."""
     send_advisory_if_no_consumers: bool = False
-    """Send one, with the message, for each non-persistent message of a topic without consumers."""
+    """Send one, with the message, for each non-persistent message of a topic that has no consumer."""
     include_body_for_advisory: bool = False
-    """Include a message's body in advisories about it."""
+    """Include the body of the message in advisories about it."""
 
 
 def different(entries: tuple[Subject, ...]) -> tuple[Subject, ...]:

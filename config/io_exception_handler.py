@@ -30,15 +30,16 @@ _HANDLER: Final = {
             "jdbcioexceptionhandler",
             "org.apache.activemq.store.jdbc.jdbcioexceptionhandler",
         ),
-        "All locks and stores have the lease-locker handler: if a failure puts ownership in doubt, clients are "
-        "disconnected and served again only with the lock.",
+        "If a failure puts ownership in doubt, clients are disconnected and served again only with the lock, as with "
+        "the lease-locker handler. This holds for all locks and stores.",
         key="io_exception_handler.type",
     ),
     ("ignoreAllErrors", "`false`"): never(
         "After a failed write or sync the content of the disk is unknown, so the master stops confirming."
     ),
     ("ignoreNoSpaceErrors", "`true`"): always(
-        "On a full disk the master refuses producers with the reason, and stays master."
+        "On a full disk the master stays master. Producers are refused with the reason; `store.disk_reserve` keeps "
+        "room for acknowledgements."
     ),
     ("noSpaceMessage", "`space`"): refused("A full disk is recognised by its errno (ENOSPC, EDQUOT). Leave it out."),
     ("ignoreSQLExceptions", "`true`; lease-locker and JDBC: `false`"): never(
@@ -48,14 +49,16 @@ _HANDLER: Final = {
         "Database errors are recognised by their SQLSTATE. Leave it out."
     ),
     ("stopStartConnectors", "`false`; lease-locker and JDBC: `true`"): always(
-        "A master that cannot continue disconnects its clients, so they connect to the other broker."
+        "A master that cannot continue disconnects its clients, so they connect to the other broker. It serves again "
+        "when it is master again, in the same process."
     ),
     ("resumeCheckSleepPeriod", "`5000`"): mapped(
         "locker.retry_interval",
-        "The longest pause before a demoted broker tries again.",
+        "The longest pause before a demoted broker tries again. The first pause is 0.2 s; each further one doubles.",
     ),
     ("systemExitOnShutdown", "`false`"): never(
-        "A demoted broker becomes a standby. A failure that an operator must repair ends the process with exit code 1."
+        "A demotion does not end the process: the broker becomes a standby. A failure that an operator must repair "
+        "ends it with exit code 1."
     ),
 }
 

@@ -16,14 +16,14 @@ def _sync_strategy(is_synced: Any) -> str:
     return "always" if read_as(bool, is_synced) else "never"
 
 
-_JAVA: Final = "A Java object."
+_JAVA: Final = "A Java object of ActiveMQ's configuration."
 
 _KAHADB: Final = {
-    ("directory", "`activemq-data/<broker>/KahaDB`"): accepted(),
-    ("indexDirectory", "`directory`"): accepted("Each broker has its own subdirectory there."),
+    ("directory", "`activemq-data/<broker>/KahaDB`"): accepted("Journal, lock file, and indexes below `index/`."),
+    ("indexDirectory", "`directory`"): accepted("Each broker keeps its own index below it. A pair shares the journal."),
     ("journalMaxFileLength", "`32mb`"): accepted("From 64 KiB to 2 GiB."),
     ("journalMaxWriteBatchSize", "`4mb`"): accepted("A larger message is written alone."),
-    ("journalDiskSyncStrategy", "`ALWAYS`"): accepted("Case-insensitive."),
+    ("journalDiskSyncStrategy", "`ALWAYS`"): accepted("Case-insensitive. Only `always` survives a power loss."),
     ("journalDiskSyncInterval", "`1000`"): accepted(),
     ("enableJournalDiskSyncs", "`true`"): mapped(
         "store.journal_disk_sync_strategy", "Deprecated. `true` becomes `always`, `false` `never`.", _sync_strategy
@@ -38,37 +38,53 @@ _KAHADB: Final = {
         "Zeros are written, in pieces of 1 MiB. A sparse or cloned file reserves no space, so a write could fail.",
     ),
     ("checksumJournalFiles", "`true`"): always("Each batch has a checksum, which is verified on each read."),
-    ("checkForCorruptJournalFiles", "`false`"): accepted("`false`: files are verified as they are read."),
-    ("ignoreMissingJournalfiles", "`false`"): accepted("Also skips damage."),
+    ("checkForCorruptJournalFiles", "`false`"): accepted(
+        "`true`: the whole journal is verified at the start. If it is damaged, the broker names the affected messages "
+        "and does not start, unless `ignore_missing_journalfiles` is set. `false`: files are verified as they are read."
+    ),
+    ("ignoreMissingJournalfiles", "`false`"): accepted(
+        "Also skips damage. The affected messages are lost, and their ids are logged. Damaged bytes are kept in "
+        "`quarantine/`."
+    ),
     ("archiveDataLogs", "`false`"): accepted("Moving a file is safe against crashes."),
-    ("directoryArchive", "`<directory>/data-archive`"): accepted("Another volume is possible."),
-    ("checkpointInterval", "`5000`"): accepted(),
-    ("cleanupInterval", "`30000`"): accepted(),
+    ("directoryArchive", "`<directory>/data-archive`"): accepted(
+        "Another volume is possible. Files are never overwritten."
+    ),
+    ("checkpointInterval", "`5000`"): accepted(
+        "0: only `checkpoint_records`, `checkpoint_bytes` and `recovery_budget` limit recovery after a crash."
+    ),
+    ("cleanupInterval", "`30000`"): accepted("0: files stay until the broker stops."),
     ("cleanupOnStop", "`true`"): accepted(),
     ("enableAckCompaction", "`true`"): mapped(
-        "store.enable_compaction", "Copies all live records of sparse files, not only acknowledgements."
+        "store.enable_compaction", "Compaction copies all live records of sparse files, not only acknowledgements."
     ),
     ("compactAcksAfterNoGC", "`10`"): refused(
-        "Compaction keeps the journal below twice its live bytes and two files. Set compaction_rate, or "
-        "enable_compaction = false."
+        "Compaction begins when the journal is larger than twice its live bytes and two files. Set compaction_rate, "
+        "or enable_compaction = false."
     ),
     ("compactAcksIgnoresStoreGrowth", "`false`"): always(
-        "Compaction also runs while the store grows, limited by compaction_rate."
+        "Compaction also runs while the store grows. compaction_rate limits its cost."
     ),
-    ("failoverProducersAuditDepth", "`2048`"): accepted("Only changes are written."),
-    ("maxFailoverProducersToTrack", "`64`"): accepted(),
-    ("concurrentStoreAndDispatchQueues", "`true`"): never("A message is delivered only when it is durable."),
-    ("concurrentStoreAndDispatchTopics", "`false`"): never("A message is delivered only when it is durable."),
-    ("maxAsyncJobs", "`10000`"): accepted(),
-    ("forceRecoverIndex", "`false`"): never("Use `tandemmq store rebuild-index`."),
-    ("archiveCorruptedIndex", "`false`"): always("An unusable index is renamed, not deleted."),
+    ("failoverProducersAuditDepth", "`2048`"): accepted("0: the audit is off. Only changes are written."),
+    ("maxFailoverProducersToTrack", "`64`"): accepted("0: the audit is off."),
+    ("concurrentStoreAndDispatchQueues", "`true`"): never(
+        "A message is delivered only when it is durable. Many messages share one sync."
+    ),
+    ("concurrentStoreAndDispatchTopics", "`false`"): never(
+        "Durable subscribers get a message only when it is durable."
+    ),
+    ("maxAsyncJobs", "`10000`"): accepted("Maximum of operations waiting for the disk. Beyond it, producers wait."),
+    ("forceRecoverIndex", "`false`"): never(
+        "Use `tandemmq store rebuild-index`. As a setting, it would rebuild the index at every start."
+    ),
+    ("archiveCorruptedIndex", "`false`"): always("An unusable index is renamed, never deleted."),
     ("purgeRecoveredXATransactionStrategy", "`NEVER`"): accepted("Case-insensitive."),
-    ("indexCacheSize", "`10000`"): accepted("Changes since the last checkpoint are also in memory."),
+    ("indexCacheSize", "`10000`"): accepted("In index pages. Changes since the last checkpoint are also in memory."),
     ("indexWriteBatchSize", "`1000`"): refused(
         "A checkpoint writes all changed pages. Set checkpoint_records, checkpoint_bytes or checkpoint_interval."
     ),
     ("enableIndexWriteAsync", "`false`"): always("A separate thread writes the index."),
-    ("enableIndexDiskSyncs", "`true`"): always("Each checkpoint is synced."),
+    ("enableIndexDiskSyncs", "`true`"): always("Each checkpoint is synced, or it would not limit recovery."),
     ("enableIndexRecoveryFile", "`true`"): always("Pages in use are never overwritten, so none can be torn."),
     ("enableIndexPageCaching", "`true`"): always("index_cache_size sets the number of cached pages."),
     ("useIndexLFRUEviction", "`false`"): never("Least recently used pages leave the cache."),
@@ -89,22 +105,30 @@ _LOCKER: Final = {
     ("stopOnError", "`false`"): always(
         "A master without a proof of ownership always becomes a standby.", key="locker.stop_on_error"
     ),
-    ("lockKeepAlivePeriod", "`0`"): accepted("On by default.", key="locker.lock_keep_alive_period"),
-    ("locker", "`shared-file-locker`"): accepted(key="locker.type"),
-    ("lockAcquireSleepInterval", "`10000`"): accepted(key="locker.lock_acquire_sleep_interval"),
+    ("lockKeepAlivePeriod", "`0`"): accepted(
+        "On by default. 0 switches it off, which is reported as unsafe.", key="locker.lock_keep_alive_period"
+    ),
+    ("locker", "`shared-file-locker`"): accepted("The kind of lock.", key="locker.type"),
+    ("lockAcquireSleepInterval", "`10000`"): accepted(
+        "Varies by up to 10 % at random.", key="locker.lock_acquire_sleep_interval"
+    ),
     ("failIfLocked", "`false`"): accepted("For every kind of lock.", key="locker.fail_if_locked"),
 }
 
 _TRANSACTIONS: Final = "In ActiveMQ only for the journal of transactions. "
 # Attributes of the database lockers, and of the shared-file locker.
 _LOCKER_KINDS: Final = {
-    ("directory", "that of the store"): accepted("Only for `shared-file`."),
-    ("dataSource", "–"): accepted("Required for both kinds of database lock."),
-    ("statements", "–"): accepted("Names and SQL as in ActiveMQ, with its `?` parameters in its order."),
+    ("directory", "that of the store"): accepted("Directory of the file of `shared-file`."),
+    ("dataSource", "–"): accepted("An SQLAlchemy URL. Required for both kinds of database lock."),
+    ("statements", "–"): accepted(
+        "The table `[locker.statements]`: names and SQL as in ActiveMQ, with its `?` parameters in its order."
+    ),
     ("queryTimeout", "`-1`"): accepted("In seconds. A wait for an answer is always limited."),
     ("createTablesOnStartup", "`false`"): accepted("On by default."),
     ("leaseHolderId", "the broker's name"): accepted("A second broker with the same id is refused."),
-    ("maxAllowableDiffFromDBTime", "`0`"): accepted("A larger difference is a warning."),
+    ("maxAllowableDiffFromDBTime", "`0`"): accepted(
+        "A larger difference is a warning. Leases always use the clock of the database."
+    ),
     ("handleStartException", "–"): refused(
         "An error at the first poll ends the start. Later errors are logged once, and the lock is polled again."
     ),
@@ -113,14 +137,16 @@ _LOCKER_KINDS: Final = {
 
 _MKAHADB: Final = {
     ("directory", "`activemq-data/mKahaDB`"): accepted("The parent directory of the stores."),
-    ("filteredPersistenceAdapters", "–"): accepted("One table per store, with the keys of `[store]` that differ."),
-    ("queue", "–"): accepted(key="store.filtered_persistence_adapters.queue"),
-    ("topic", "–"): accepted(key="store.filtered_persistence_adapters.topic"),
-    ("perDestination", "`false`"): accepted(
-        "Refused beside a pattern.", key="store.filtered_persistence_adapters.per_destination"
+    ("filteredPersistenceAdapters", "–"): accepted(
+        "One table `[[store.filtered_persistence_adapters]]` per store, with the keys of `[store]` that differ."
     ),
-    ("persistenceAdapter", "–"): refused("Set the keys that differ in the store's table."),
-    ("usage", "–"): refused("Set disk_reserve in the store's table."),
+    ("queue", "–"): accepted("Pattern of the queues of a store.", key="store.filtered_persistence_adapters.queue"),
+    ("topic", "–"): accepted("Pattern of the topics of a store.", key="store.filtered_persistence_adapters.topic"),
+    ("perDestination", "`false`"): accepted(
+        "Refused beside a pattern, where it has no effect.", key="store.filtered_persistence_adapters.per_destination"
+    ),
+    ("persistenceAdapter", "–"): refused("Set the keys that differ in the table of the store."),
+    ("usage", "–"): refused("Set disk_reserve in the table of the store."),
     ("transactionStore", "–"): refused(_JAVA),
     ("tempQueue", "–"): refused("Temporary queues are never stored."),
     ("tempTopic", "–"): refused("Temporary topics are never stored."),
@@ -131,7 +157,9 @@ _MKAHADB: Final = {
 }
 
 _BROKER: Final = {
-    ("storeOpenWireVersion", "`11`"): fixed((11,), "Older versions are read.", "broker.store_open_wire_version"),
+    ("storeOpenWireVersion", "`11`"): fixed(
+        (11,), "Messages are written in OpenWire version 11. Older versions are read.", "broker.store_open_wire_version"
+    ),
     ("persistJMSRedelivered", "`false`"): never(
         "The delivery count is written when a message is returned, not before its first delivery.",
         key="broker.persist_jms_redelivered",
@@ -145,11 +173,11 @@ _SYSTEM: Final = {
     ("defaultPageSize", "`4096`"): refused("The index has one page size."),
     ("defaultWriteBatchSize", "`1000`"): refused("Set checkpoint_records."),
     ("defaultPageCacheSize", "`100`"): refused("Set index_cache_size."),
-    ("maxKahaDBTxSize", "`10485760`"): refused("Set checkpoint_records."),
+    ("maxKahaDBTxSize", "`10485760`"): refused("Set checkpoint_records to limit the memory of a checkpoint."),
     ("org.apache.kahadb.journal.CALLER_BUFFER_APPENDER", "`false`"): refused("There is one way to write."),
     ("org.apache.kahadb.journal.appender.WRITE_STAT_WINDOW", "`0`"): refused("`tandemmq status` shows the figures."),
     ("org.apache.activemq.kahaDB.files.skipMetadataUpdate", "`false`"): always(
-        "Files are allocated in advance, so fdatasync writes no metadata."
+        "Files are allocated before they are written, so fdatasync writes no metadata."
     ),
     ("org.apache.activemq.store.kahadb.LOG_SLOW_ACCESS_TIME", "`0`"): refused("`tandemmq status` shows the figures."),
     ("org.apache.activemq.store.kahadb.CANCELED_TASK_MOD_METRIC", "`0`"): refused(
@@ -172,7 +200,8 @@ LOCKER_KINDS: Final = properties("locker", _LOCKER_KINDS)
 MKAHADB: Final = properties("store", _MKAHADB)
 GROUPS: Final = {
     "KahaDB": KAHADB,
-    "Lock (`[locker]`)": (*LOCKER, *LOCKER_KINDS),
+    "Lock (`[locker]`)": LOCKER,
+    "Kinds of lock (`[locker]`)": LOCKER_KINDS,
     "mKahaDB": MKAHADB,
     "IO exception handlers (`[io_exception_handler]`)": io_exception_handler.HANDLER,
     "Broker": (*properties("broker", _BROKER), *io_exception_handler.BROKER),

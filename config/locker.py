@@ -107,9 +107,9 @@ class StatementsSettings(Section):
     broker_name_column: str | None = Field(None, min_length=1)
     """Column of the holder's name. Default: `BROKER_NAME`."""
     long_data_type: str | None = Field(None, min_length=1)
-    """Type of number columns in a new table. Default: `BIGINT`."""
+    """Type of number columns when the table is created. Default: `BIGINT`."""
     string_id_data_type: str | None = Field(None, min_length=1)
-    """Type of the name column in a new table. Default: `VARCHAR(250)`."""
+    """Type of the name column when the table is created. Default: `VARCHAR(250)`."""
     use_lock_create_where_clause: bool | None = None
     """`database`: lock row 1 only (default); `false`: lock all rows, as in ActiveMQ by default."""
     create_lock_schema_statements: Annotated[
@@ -141,9 +141,9 @@ class KindTable(Section):
 
 class ZooKeeperTable(KindTable):
     hosts: str | None = Field(None, min_length=1)
-    """Servers: `HOST:PORT,…`, optionally with `/CHROOT` at the end."""
+    """The servers: `HOST:PORT,HOST:PORT,…`, optionally with `/CHROOT` at the end."""
     path: str = Field("/tandemmq/lock", pattern=r"^(/[^/]+)+$")
-    """Node under which the brokers of a pair queue; each pair needs its own."""
+    """Node under which the brokers of one pair queue. Use another one for each pair."""
     digest: str | None = Field(None, pattern=r"^[^:]+:.+$")
     """`USER:PASSWORD` for the servers; then only this user can change the nodes. Never shown."""
     connect_timeout: Milliseconds = Field(5_000, ge=100)
@@ -152,15 +152,15 @@ class ZooKeeperTable(KindTable):
 
 class KubernetesTable(KindTable):
     lease: str = Field("tandemmq", min_length=1)
-    """Name of the Lease; each pair needs its own."""
+    """Name of the Lease. Use another one for each pair."""
     namespace: str | None = Field(None, min_length=1)
-    """Namespace of the Lease. Default: the pod's."""
+    """Namespace of the Lease. Default: that of the pod."""
     server: str | None = Field(None, pattern=r"^https://[^/]+$")
-    """API server: `https://HOST:PORT`. Default: the pod's."""
+    """The API server: `https://HOST:PORT`. Default: that of the pod."""
     token_file: Path = "/var/run/secrets/kubernetes.io/serviceaccount/token"
-    """File with the bearer token, read for each request."""
+    """File with the bearer token. It is read for each request, because tokens change every hour."""
     ca_file: Path = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
-    """Certificates that may sign the API server's."""
+    """Certificates that may sign that of the API server."""
     request_timeout: Milliseconds = Field(2_000, ge=100)
     """Time for an answer, at most a third of a lease."""
 
@@ -175,8 +175,8 @@ class LockerSettings(Section):
     fail_if_locked: bool = False
     """Stop with an error if another broker is master, instead of standing by."""
     lock_acquire_sleep_interval: Milliseconds = Field(50, ge=1)
-    """Interval between attempts of a standby, plus or minus 10 % at random. For kinds with a lease: its length. Default
-    by kind: `database` 500ms, `lease-database` 2s, `zookeeper` 4s, `kubernetes-lease` 15s."""
+    """Interval between attempts of a standby, plus or minus 10 % at random. For kinds with a lease: the length of the
+    lease. Default by kind: `database` 500ms, `lease-database` 2s, `zookeeper` 4s, `kubernetes-lease` 15s."""
     lock_keep_alive_period: Milliseconds = 500
     """Interval of the master's proofs that it holds the lock. 0: off; unsafe, `status` warns. Default for
     `kubernetes-lease`: 2s."""
@@ -197,7 +197,7 @@ class LockerSettings(Section):
     create_tables_on_startup: bool | None = None
     """`database`, `lease-database`: create a missing table and row. Default: true."""
     lock_table_name: str | None = Field(None, min_length=1)
-    """`database`, `lease-database`: name of the table. Default: `ACTIVEMQ_LOCK`."""
+    """`database`, `lease-database`: name of the table. Default: `ACTIVEMQ_LOCK`, as in ActiveMQ."""
     table_prefix: str | None = None
     """`database`, `lease-database`: text before the name of the table."""
     statements: StatementsSettings = Field(default_factory=StatementsSettings)  # type: ignore[arg-type]

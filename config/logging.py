@@ -35,8 +35,8 @@ def _flat(value: object) -> object:
 
 class LoggingSettings(Section):
     level: Level = "info"
-    """Lowest logged level: `debug`, `info`, `warning` or `error`. Libraries log at most `info` unless `loggers` names
-    them."""
+    """Lowest level that is logged: `debug`, `info`, `warning` or `error`. Libraries log at most `info` unless `loggers`
+    names them."""
     loggers: Annotated[dict[str, Level], BeforeValidator(_flat)] = Field(default_factory=dict)
     """Levels of packages or modules and all below them: `"broker.net" = "debug"`."""
     format: Annotated[Literal["text", "logfmt", "json"], AnyCase] = "text"
@@ -44,11 +44,11 @@ class LoggingSettings(Section):
     target: Annotated[Literal["stderr", "file", "journald"], AnyCase] = "stderr"
     """Output of log lines. `journald`: stderr without a time and with the priority that systemd reads."""
     file: Path | None = None
-    """File for `target = "file"`. A renamed or removed file is created again within a second."""
+    """File for `target = "file"`. If it is renamed or removed, the broker creates it again within a second."""
     file_max_size: Bytes = Field(64 * MIB, ge=1 << 10)
     """Maximum size of the file. A full file is renamed to `FILE.1`, `FILE.1` to `FILE.2` and so on."""
     file_max_count: Count = Field(5, ge=1, le=1_000)
-    """Renamed files to keep."""
+    """Renamed files that are kept."""
 
     @model_validator(mode="after")
     def _has_its_file(self) -> Self:

@@ -18,16 +18,17 @@ class MqttSettings(Section):
     """Longest time that a session is kept while its client is away. Default: as long as the client requests; with MQTT
     3.1.1 without end."""
     retained_messages_max: Count = 100_000
-    """Maximum topics with a retained message. Messages of further topics are sent, but not retained."""
+    """Maximum number of topics with a retained message. For a further topic the message is sent, but not retained."""
     retained_bytes_max: Bytes = 64 << 20
     """Maximum bytes of all retained messages. With their overhead they also take at most a quarter of
     `broker.memory_limit`."""
     receive_maximum: Count = Field(1_024, ge=1, le=TWO_BYTES_MAX)
-    """Maximum unconfirmed messages of QoS 1 and 2 that an MQTT 5 client can send."""
+    """Maximum number of unconfirmed messages of QoS 1 and 2 that an MQTT 5 client can send."""
     topic_alias_maximum: Count = Field(16, ge=0, le=TWO_BYTES_MAX)
-    """Maximum topic aliases of an MQTT 5 client; 0: none."""
+    """Maximum number of topic aliases of an MQTT 5 client; 0: none."""
     refused_publish: Annotated[Literal["close", "acknowledge"], AnyCase] = "close"
-    """Reaction to a refused message of an MQTT 3.1 or 3.1.1 client. `close`: the connection ends. `acknowledge`: the
-    message is dropped and confirmed, as in ActiveMQ. Both are logged."""
+    """Reaction when a message of an MQTT 3.1 or 3.1.1 client is refused, for example for missing rights. `close`:
+    the connection ends. `acknowledge`: the message is dropped and confirmed, as in ActiveMQ, so a client that repeats
+    it stays connected. Both are logged."""
     sys_interval: MillisecondsOrNever = 10_000
     """Interval of the figures on topics below `$SYS/`; 0: none."""

@@ -108,7 +108,7 @@ class ReplicationSettings(Section):
     security_token_file: Path | None = None
     """File with this secret."""
     zk_address: Annotated[str, AfterValidator(_servers)] = "127.0.0.1:2181"
-    """ZooKeeper servers: `HOST:PORT,…`."""
+    """The ZooKeeper servers: `HOST:PORT,HOST:PORT,…`."""
     zk_password: str = ""
     """Password of the user `tandemmq`; then only this user can change the set's nodes in ZooKeeper. Never shown."""
     zk_password_file: Path | None = None
@@ -127,11 +127,12 @@ class ReplicationSettings(Section):
     """Address where this node listens for the others: `HOST:PORT` or `tcp://HOST:PORT`; `ssl://HOST:PORT` encrypts with
     [tls]. Port 0: any free port."""
     hostname: Annotated[str, AfterValidator(_host)] | None = None
-    """Name or address of this node for the others. Default: the host name."""
+    """Name or address of this node for the others. Default: the host name of the system."""
     weight: Count = Field(1, le=WEIGHT_MAX)
     """Among nodes with the same journal, the one with the highest weight becomes master."""
     node: Annotated[str, AfterValidator(_node)] | None = None
-    """Display name of this node, unique in the set. The disk, not this name, identifies a node. Default: `hostname`."""
+    """Display name of this node, unique in the set. A node is identified by its disk, not by this name. Default:
+    `hostname`."""
     catch_up_rate: BytesOrUnlimited = 0
     """Maximum bytes sent in a second to a node that catches up; 0: as fast as receipts allow."""
     prefer_weight: bool = False

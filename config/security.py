@@ -59,17 +59,17 @@ class AuthorizationSettings(Subject):
 
 class LdapSettings(Section):
     connection_url: Annotated[str, AfterValidator(_ldap_url)] | None = None
-    """Directory: `ldaps://HOST:636`. Default: none."""
+    """The directory: `ldaps://HOST:636`. Default: no directory."""
     connection_username: str = ""
-    """DN that searches for users. Default: anonymous search."""
+    """DN that searches for users there. Default: an anonymous search."""
     connection_password: str = ""
     """Password for `connection_username`. Never shown."""
     connection_timeout: Milliseconds = Field(5_000, ge=100)
-    """Time for the directory's answer."""
+    """Time for an answer of the directory."""
     start_tls: bool = False
     """`ldap:` only: start TLS before the login."""
     ca: Path | None = None
-    """Certificates that may sign the directory's. Default: the system's."""
+    """Certificates that may sign that of the directory. Default: those of the system."""
     user_base: str = ""
     """DN under which users are."""
     user_search_matching: Filter = "(uid={0})"
@@ -94,7 +94,8 @@ class LdapSettings(Section):
 
 class SecuritySettings(Section):
     users_file: Path | None = None
-    """File of users, one in each line (security.md); `tandemmq user` writes it. Read again when it changes."""
+    """File of users, one in each line; `tandemmq user` writes it, security.md describes it. Read again when it
+    changes."""
     allow_anonymous: Annotated[Literal["loopback", "true", "false"], BeforeValidator(_anonymous)] = "loopback"
     """Clients that can connect without a login: those of this machine, all (`true`) or none (`false`). Without users,
     any name is anonymous."""
@@ -109,7 +110,7 @@ class SecuritySettings(Section):
     failed_login_delay: Milliseconds = Field(1_000, le=60_000)
     """Delay of the answer to a failed login."""
     failed_logins_max: Count = Field(10, ge=1)
-    """Failed logins in a minute for one name from one address; further ones are refused unchecked."""
+    """Failed logins in a minute for one name from one address; further ones are refused without a check."""
     ldap: LdapSettings = LdapSettings()  # type: ignore[call-arg]
 
     @property

@@ -64,50 +64,51 @@ def _read_by(read: Callable[[str], object]) -> AfterValidator:
 
 class BrokerSettings(Section):
     name: Annotated[str, AfterValidator(_broker_name)] = ""
-    """Name of this broker, unique in its pair. A replicated set requires one name for all nodes. Default:
-    `<hostname>-<port of the first connector>`."""
+    """Name of this broker, unique in its pair. In a replicated set all nodes have the same name, and it is required.
+    Default: `<hostname>-<port of the first connector>`."""
     stomp_nack: Literal["dlq", "requeue"] = "dlq"
     """Effect of a STOMP NACK. `dlq`: the message becomes a dead letter at once, as in ActiveMQ. `requeue`: it returns
-    to the queue."""
+    to the queue, as in RabbitMQ."""
     maximum_redeliveries: Count = 6
-    """Redeliveries before a message becomes a dead letter; 0: none."""
+    """Number of redeliveries before a message is moved to the dead letter queue; 0: none."""
     max_scheduler_repeat_allowed: Count = 1000
-    """Maximum repetitions of a scheduled message (`AMQ_SCHEDULED_REPEAT`)."""
+    """Highest number of repetitions of a scheduled message (`AMQ_SCHEDULED_REPEAT`)."""
     stomp_strict_errors: bool = False
-    """Close the connection after each ERROR. False: it stays open after an unknown acknowledgement id or subscription,
-    a refused send or a bad selector, as in ActiveMQ."""
+    """Close the connection after each ERROR. False: it stays open after an unknown acknowledgement id, an unknown
+    subscription, a refused send or a bad selector, as in ActiveMQ."""
     populate_jmsx_user_id: bool = False
     """Set `JMSXUserID` of each message to the user that sent it. False: messages have none. The value that a client
     sends is always dropped."""
     memory_limit: Bytes | None = Field(None, ge=16 * MIB)
-    """Memory for all clients (memory.md). Default: 40 % of the memory of the machine, or of the control group if that
-    has less."""
+    """Memory for all clients: messages that wait or are not acknowledged, transactions, frames in transit (memory.md).
+    Default: 40 % of the memory of the machine, or of the control group if that has less."""
     user_connections_max: Annotated[Count, Field(ge=1)] | None = None
-    """Maximum connections of one user on all connectors together. Default: no limit."""
+    """Maximum number of connections of one user, all connectors together. Default: no limit for one user."""
     user_destinations_max: Annotated[Count, Field(ge=1)] | None = None
-    """Maximum queues and topics, also temporary ones, that one user can create while this broker is master. Default: no
-    such limit. A user can never have more than are still free for all."""
+    """Maximum number of queues and topics, temporary ones included, that one user can create while this broker is
+    master. Default: no such limit. In any case a user can have at most as many as are still free for all."""
     user_stored_bytes_max: Bytes | None = Field(None, ge=1)
     """Maximum bytes of stored persistent messages of one user; further messages are refused. Set it on all brokers of
-    the store. Default: no limit."""
+    the store. Default: no limit for one user."""
     queue_prefetch: Count = Field(1_000, ge=1)
-    """Maximum unacknowledged messages of a queue's consumer."""
+    """Maximum number of unacknowledged messages of a queue's consumer."""
     topic_prefetch: Count = Field(32_767, ge=1)
-    """Maximum unacknowledged messages of a topic's consumer."""
+    """Maximum number of unacknowledged messages of a topic's consumer."""
     durable_topic_prefetch: Count = Field(100, ge=1)
-    """Maximum unacknowledged messages of a durable subscriber."""
+    """Maximum number of unacknowledged messages of a durable subscriber."""
     failover_uris: Annotated[tuple[Annotated[str, AfterValidator(_failover_uri)], ...], Listed] = ()
-    """Addresses of all brokers of this pair. Clients of OpenWire (`tcp://HOST:PORT`) and AMQP (`amqp://HOST:PORT`,
-    `amqps`, `amqpws`, `amqpwss`) receive them at connect, those of OpenWire with a failover transport also at a
-    handover. Default: in a set, the addresses of its members; else none."""
+    """Addresses of all brokers of this pair for clients of OpenWire (`tcp://HOST:PORT`) and AMQP (`amqp://HOST:PORT`,
+    `amqps`, `amqpws`, `amqpwss`). The broker sends them to clients at connect, to those of OpenWire with a failover
+    transport also at a handover, so a client needs to know one address only. Default: in a set, the addresses of its
+    members; else none."""
 
 
 class ConnectorSettings(Section):
     uri: Annotated[str, _read_by(addresses.connector)]
     """Protocol, address and options: `stomp://HOST:PORT?option=value&…`. `off`: no connector."""
     advertised: Annotated[str, _read_by(addresses.advertised)] | None = None
-    """`HOST:PORT` that is advertised to clients, to other brokers and in `status`, for ports behind a container or load
-    balancer. Default: that of `uri`; a wildcard address is advertised as the host name."""
+    """`HOST:PORT` that is advertised to clients, to other brokers and in `status`, for ports behind a container or a
+    load balancer. Default: that of `uri`; a wildcard address is advertised as the host name."""
 
     @cached_property
     def _parts(self) -> addresses.Connector:
@@ -140,19 +141,21 @@ class AdminSettings(Section):
     """Address of the admin server: `status`, health checks, metrics, API, console. `off`: none. `https://HOST:PORT`
     encrypts with [tls]."""
     advertised: Annotated[str, _read_by(addresses.advertised)] | None = None
-    """`HOST:PORT` in the lock, by which commands and consoles find the other broker. Default: as for connectors."""
+    """`HOST:PORT` that is advertised in the lock, so that commands and consoles find the other broker. Default: as for
+    connectors."""
     hosts: Annotated[tuple[str, ...], Listed] = ()
-    """Additional host names with dots that `Host` of a request may have. Addresses, `localhost`, this machine's name
+    """Additional host names with dots that requests may contain in `Host`. Addresses, `localhost`, this machine's name
     and names without a dot are always allowed. Other names are refused, except for health checks."""
     metrics_destinations: Annotated[tuple[Pattern, ...], Listed] = ()
-    """Patterns of destinations with their own metrics (metrics.md): `ORDERS.>`; `>`: all. Default: sums only."""
+    """Patterns of destinations that have their own metrics: `ORDERS.>`; `>` for all (metrics.md). Default: a scrape has
+    sums only."""
     metrics_destinations_max: Count = 1_000
-    """Maximum destinations with their own metrics; the others are counted."""
+    """Maximum number of destinations with their own metrics; the others are counted."""
     connections_max: Annotated[Count, Field(ge=1, le=1_000)] = 64
-    """Maximum connections, besides 64 for health checks. A further one replaces one without a login, of the address
-    that has the most."""
+    """Maximum number of connections, besides 64 that are reserved for health checks. A further one replaces a
+    connection without a login, of the address that has the most."""
     request_timeout: Annotated[Milliseconds, Field(ge=100)] = 10_000
-    """Time for the head of a request, and then for its body. After it, the connection is closed."""
+    """Time for a client to send the head of a request, and then its body. After it, the connection is closed."""
     response_timeout: Annotated[Milliseconds, Field(ge=100)] = 30_000
     """Time for a client to read a response. After it, the connection is closed."""
     answer_size_max: Annotated[Bytes, Field(ge=64 * 1024, le=8 << 20)] = 4 << 20
@@ -160,13 +163,13 @@ class AdminSettings(Section):
     own and are counted."""
 
     viewers: Annotated[tuple[str, ...], Listed] = ()
-    """Groups that can see everything in API and console except messages."""
+    """Groups that can see everything in the API and the console except messages."""
     operators: Annotated[tuple[str, ...], Listed] = ()
     """Groups that can also read messages and change destinations, within their rights as clients."""
     administrators: Annotated[tuple[str, ...], Listed] = ()
-    """Groups that can do everything there, as users with admin rights on all queues and topics can."""
+    """Groups that can do everything there. Users with admin rights on all queues and topics can, too."""
     backup_directory: Path | None = None
-    """Directory of the API's backups, one subdirectory each. Default: the API makes none."""
+    """Directory of backups that are requested by the API, one subdirectory each. Default: the API makes no backups."""
 
     @property
     def address(self) -> Address | None:

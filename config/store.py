@@ -43,7 +43,8 @@ class StorePlaces(Section):
     """Mode of new files; directories also get x. `0640`: a group can read the journal, for the pipeline. `0660`:
     brokers of two users can share the directory."""
     ignore_unsafe_volume: Annotated[list[str], Listed] = Field([])
-    """Names of ignored objections to the volume; `tandemmq doctor storage` shows them. Unsafe; `status` warns."""
+    """Names of objections to the volume that are ignored; `tandemmq doctor storage` shows the names. Unsafe; `status`
+    warns."""
 
 
 class StoreOptions(Section):
@@ -52,8 +53,8 @@ class StoreOptions(Section):
     journal_max_file_length: Bytes = Field(32 * MIB, ge=64 * KIB, le=JOURNAL_FILE_LENGTH_MAX)
     """Length of a journal file."""
     journal_disk_sync_strategy: Annotated[Literal["always", "periodic", "never"], AnyCase] = "always"
-    """Time of the sync to disk: before each receipt, at an interval, or when the system decides. Only `always` survives
-    a power loss."""
+    """Time at which written messages are synced to disk: before each receipt, at an interval, or when the system
+    decides. Only `always` survives a power loss."""
     journal_disk_sync_interval: Milliseconds = Field(1_000, ge=1)
     """Interval of syncs with `periodic`."""
     clock_mark_interval: MillisecondsOrNever = 1_000
@@ -62,21 +63,21 @@ class StoreOptions(Section):
     journal_max_write_batch_size: Bytes = Field(4 * MIB, ge=4 * KIB)
     """Maximum bytes of one write to the journal."""
     max_async_jobs: Count = Field(10_000, ge=1)
-    """Maximum operations that wait for the disk; beyond it, producers wait."""
+    """Maximum number of operations that wait for the disk; beyond it, producers wait."""
     checkpoint_interval: MillisecondsOrNever = 5_000
     """Interval of checkpoints of the index, if there is something to write. 0: only the next four settings start
     one."""
     checkpoint_records: Count = Field(50_000, ge=1)
-    """Waiting records that start a checkpoint."""
+    """Number of waiting records that starts a checkpoint."""
     checkpoint_bytes: Bytes = Field(64 * MIB, ge=64 * KIB)
-    """Waiting bytes that start a checkpoint."""
+    """Number of waiting bytes that starts a checkpoint."""
     recovery_budget: Milliseconds = Field(1_000, ge=10)
     """A checkpoint starts when replaying the journal after a crash would take longer."""
     failover_budget: Milliseconds = Field(500, ge=10)
     """A checkpoint starts when a take-over (fence, replay of the journal, loading of queues; not the wait for the lock)
     would take longer."""
     index_cache_size: Count = Field(2_048, ge=16)
-    """Index pages in memory."""
+    """Pages of the index that are kept in memory."""
     cleanup_interval: MillisecondsOrNever = 1_000
     """Shortest interval between removals of unneeded journal files, at a checkpoint. 0: only at a stop."""
     cleanup_on_stop: bool = True
@@ -84,10 +85,10 @@ class StoreOptions(Section):
     archive_data_logs: bool = False
     """Move unneeded journal files to `directory_archive`, with a manifest, instead of deleting them."""
     directory_archive: Path | None = None
-    """Directory of archived journal files, which are never overwritten. Default: `data-archive/` in `directory`."""
+    """Directory of archived journal files; nothing there is overwritten. Default: `data-archive/` in `directory`."""
     enable_compaction: bool = True
     """Copy live records out of sparse journal files, so that the journal stays below twice the live bytes plus two
-    files. False: one unconsumed message keeps a whole file."""
+    files. False: one message that is not consumed keeps a whole file."""
     compaction_rate: Bytes = Field(32 * MIB, ge=64 * KIB)
     """Maximum bytes that compaction copies in a second."""
     disk_reserve: Bytes | None = None
@@ -144,8 +145,8 @@ class StoreSettings(StoreOptions, StorePlaces):
     """Several stores in one broker, a table each, as in ActiveMQ's mKahaDB."""
 
     scrub_rate: Bytes = 4 * MIB
-    """Maximum bytes of sealed journal files that are read in a second, in the background, to verify checksums. 0: off;
-    damage is found only when a record is read."""
+    """Maximum bytes of sealed journal files that are read from the disk in a second, in the background, to verify their
+    checksums. 0: off; damage is found only when a record is read."""
     scrub_interval: MillisecondsOrNever = 3_600_000
     """Interval between the starts of two scrubs of all sealed files; a longer scrub delays the next one. 0: one after
     each start."""

@@ -23,7 +23,7 @@ class TlsSettings(Section):
     ca: Path | None = None
     """Certificates (PEM) that may sign those of clients, and their revocation lists."""
     client_auth: Annotated[ClientAuth, AnyCase] = "none"
-    """Client certificates: not requested (`none`), optional (`want`) or required (`need`)."""
+    """`none`: no client certificate is requested. `want`: it is optional. `need`: it is required."""
     check_revocation: bool = False
     """Accept a client certificate only with a valid revocation list of its signer in `ca`."""
     minimum_version: Literal["TLSv1.2", "TLSv1.3"] = "TLSv1.2"

@@ -23,8 +23,8 @@ def _ratio(number: float) -> float:
 
 class TracingSettings(Section):
     endpoint: Annotated[str, AfterValidator(_endpoint)] = "off"
-    """Collector of spans, OTLP over HTTP: `http://HOST:4318/v1/traces`. `off`: no spans. Needs the extra `otel`
-    (tracing.md)."""
+    """Collector of spans, OTLP over HTTP: `http://HOST:4318/v1/traces`. `off`: no spans and no cost. Needs the extra
+    `otel` (tracing.md)."""
     ratio: Annotated[float, AfterValidator(_ratio)] = 0.0
     """Part of the messages without a trace context that is traced, 0 to 1. Messages with a context are traced if it is
     sampled."""

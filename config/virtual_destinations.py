@@ -47,7 +47,7 @@ class VirtualDestinationSettings(Subject):
     forward_only: bool = True
     """A composite destination keeps no message itself."""
     send_when_not_matched: bool = False
-    """The destination keeps only the messages that no forward selects, whatever `forward_only` is."""
+    """The destination keeps the messages that no forward selects, and only these, whatever `forward_only` is."""
     prefix: Part | None = None
     """Text before the name. Default: `Consumer.*.` for virtual topics, `VirtualTopic.Mirror.` for mirrored queues."""
     postfix: Part = ""

@@ -24,8 +24,8 @@ def _origin(text: str) -> str:
 
 class WebSocketSettings(Section):
     allowed_origins: Annotated[tuple[Annotated[str, AfterValidator(_origin)], ...], Listed] = ()
-    """Sites whose pages can connect, besides the host's own: `https://shop.example`; `null`: pages from files; `*`:
-    all. Programs that are not browsers can always connect."""
+    """Sites whose pages can connect, besides those of the host itself: `https://shop.example`; `null`: pages from
+    files; `*`: all. Programs that are not browsers can always connect."""
     hosts: Annotated[tuple[str, ...], Listed] = ()
     """Additional host names with dots by which pages of the same host reach the broker. Addresses, `localhost`, this
     machine's name, names without a dot and those of connectors are always allowed."""

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 PREFIX: Final = "tandemmq_"
+UNITS: Final = ("seconds", "bytes")
 
 
 class Kind(StrEnum):
@@ -34,6 +35,11 @@ class Named:
     def full_name(self) -> str:
         return PREFIX + self.name
 
+    @property
+    def unit(self) -> str:
+        last = self.name.removesuffix("_total").rpartition("_")[2]
+        return last if last in UNITS else ""
+
 
 def _counter(name: str, meaning: str, path: str = "", labels: tuple[str, ...] = ()) -> Named:
     return Named(name, Kind.COUNTER, meaning, path, labels)
@@ -56,9 +62,9 @@ def _counted(name: str, meaning: str) -> Named:
 #: those of a set.
 GROUPS: Final[dict[str, tuple[Named, ...]]] = {
     "The broker": (
-        _gauge("broker_info", "Always 1; labels name broker and version.", labels=("name", "version")),
+        _gauge("broker_info", "Always 1; the labels name broker and version.", labels=("name", "version")),
         _gauge("role", "1 for the current role, 0 for the others.", labels=("role",)),
-        _gauge("phase", "1 for the current phase, 0 for the others.", labels=("phase",)),
+        _gauge("phase", "1 for the current phase of the broker's life, 0 for the others.", labels=("phase",)),
         _gauge("epoch", "Epoch of the master.", "epoch"),
         _gauge("problems", "Number of reasons why the broker is unhealthy.", "problems"),
         _gauge("uptime_seconds", "Time since the process started.", "uptime_seconds"),
@@ -73,9 +79,9 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
             "Log lines lost because their target was too slow or failed.",
         ),
         _counted(
-            "certificates_expiring", "Files with an expired certificate or revocation list, or one that expires soon."
+            "certificates_expiring", "Files with a certificate or revocation list that has expired or expires soon."
         ),
-        _counted("certificates_expired", "Files with an expired certificate or revocation list."),
+        _counted("certificates_expired", "Files with a certificate or revocation list that has expired."),
         _gauge(
             "certificate_remaining_seconds",
             "Time until the first certificate or revocation list of a file expires.",
@@ -84,7 +90,7 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
         _counted("overlong_steps_total", "Client commands that kept the event loop busy for more than 50 ms."),
     ),
     "Lock and mastership": (
-        _gauge("lock_info", "Always 1; labels name kind and place of the lock.", labels=("kind", "where")),
+        _gauge("lock_info", "Always 1; the labels name kind and place of the lock.", labels=("kind", "where")),
         _gauge(
             "lock_proof_age_seconds",
             "Master: time since the last proof that it holds the lock.",
@@ -95,7 +101,7 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
             "Master: remaining validity of that proof. At 0 no receipt is sent.",
             "lock.proof_holds_seconds",
         ),
-        _counted("promotions_total", "Promotions of this process to master."),
+        _counted("promotions_total", "Times that this process became master."),
         _counted("handovers_total", "Planned handovers."),
         _counter("demotions_total", "Demotions by cause.", labels=("trouble",)),
         _gauge(
@@ -107,8 +113,8 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
     ),
     "Standby and take-over": (
         _gauge("standby_caught_up", "1 for a standby whose index is up to date.", "standby.has_caught_up"),
-        _gauge("standby_lag_bytes", "Journal bytes that the standby has not read.", "standby.lag.bytes"),
-        _gauge("standby_lag_records", "Journal records that the standby has not read.", "standby.lag.records"),
+        _gauge("standby_lag_bytes", "Bytes of the journal that the standby has not read.", "standby.lag.bytes"),
+        _gauge("standby_lag_records", "Records of the journal that the standby has not read.", "standby.lag.records"),
         _gauge("standby_lag_seconds", "Time since the standby was at the end of the journal.", "standby.lag.seconds"),
         _gauge(
             "takeover_predicted_seconds",
@@ -145,8 +151,8 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
         _counted("blocked_producers", "Producers that wait for room."),
         _counted("sends_waiting", "Messages that wait for room."),
         _counted("sends_waiting_bytes", "Bytes of messages that wait for room."),
-        _counted("sends_delayed_total", "Messages that waited for room."),
-        _counted("sends_delayed_failed_total", "Messages that waited and were refused."),
+        _counted("sends_delayed_total", "Messages that had to wait for room."),
+        _counted("sends_delayed_failed_total", "Messages that had to wait and were then refused."),
         _counted("sends_refused_store_full_total", "Messages refused because free disk space is below the reserve."),
         _counted(
             "connections_held_back", "Connections that hold too much memory and receive nothing until they acknowledge."
@@ -167,12 +173,12 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
         _gauge("queue_consumers", "Consumers of all queues.", "queue_sums.consumers"),
         _counted("messages", "Messages in all queues and durable subscriptions."),
         _counted("unacknowledged", "Messages delivered but not acknowledged."),
-        _counted("enqueued_total", "Messages received by queues and topics."),
-        _counted("dequeued_total", "Messages that left queues and durable subscriptions for good."),
-        _counted("dispatched_total", "Deliveries to consumers, redeliveries included."),
+        _counted("enqueued_total", "Messages received by queues and topics in this term as master."),
+        _counted("dequeued_total", "Messages that left queues and durable subscriptions for good in this term."),
+        _counted("dispatched_total", "Deliveries to consumers in this term, redeliveries included."),
         _histogram(
             "send_to_receipt_seconds",
-            "Time from handing a persistent message to the store until its receipt; sampled.",
+            "Time from handing a persistent message to the store until its receipt; a sample.",
         ),
         _histogram(
             "store_to_delivery_seconds",
@@ -180,16 +186,16 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
         ),
         _counted(
             "acknowledgements_unmatched_total",
-            "Acknowledgements without a delivery on their connection: the message is another connection's or no longer "
-            "exists. A transaction with one can only be rolled back.",
+            "Acknowledgements without a delivery on their connection: of a message of another connection, or of a "
+            "message that no longer exists. A transaction with one can only be rolled back.",
         ),
-        _counted("dead_letters_total", "Messages moved to a dead letter queue."),
-        _counted("expired_total", "Messages that expired."),
-        _counted("duplicates_total", "Repeated messages, which are not delivered again."),
+        _counted("dead_letters_total", "Messages moved to a dead letter queue in this term."),
+        _counted("expired_total", "Messages that expired in this term."),
+        _counted("duplicates_total", "Repeated messages that were already stored; they are not delivered twice."),
         _counted("scheduled", "Scheduled messages that wait for their time."),
-        _counted("scheduled_sent_total", "Scheduled messages sent."),
+        _counted("scheduled_sent_total", "Scheduled messages sent in this term."),
         _counted("topic_messages_dropped_total", "Messages dropped for slow topic subscribers."),
-        _counted("destinations_gone_idle_total", "Unused destinations that were removed."),
+        _counted("destinations_gone_idle_total", "Destinations removed because they were unused."),
     ),
     "Store": (
         _counted("journal_batches_total", "Batches written to the journal, one write each."),
@@ -199,14 +205,14 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
         _counted("damaged_messages_total", "Unreadable messages, which are not delivered."),
         _counted("scrub_bytes_total", "Bytes of sealed journal files read to find damage."),
         _counted("scrub_passes_total", "Complete scrubs of all sealed journal files."),
-        _counted("scrub_files_left", "Journal files that the current scrub has not read."),
-        _counted("damaged_journal_files", "Sealed journal files with unrepaired damage."),
+        _counted("scrub_files_left", "Journal files that the current scrub has still to read."),
+        _counted("damaged_journal_files", "Sealed journal files with damage that is not repaired."),
         _counted("repaired_batches_total", "Damaged batches repaired from the copy of another node."),
-        _counted("journal_files_reclaimed_total", "Journal files removed as unneeded."),
+        _counted("journal_files_reclaimed_total", "Journal files removed because nothing in them was needed."),
         _histogram("journal_sync_duration_seconds", "Duration of journal syncs."),
         _histogram("journal_batch_records", "Records of each write to the journal."),
         _counted("checkpoints_total", "Checkpoints of the index."),
-        _histogram("checkpoint_duration_seconds", "Duration of checkpoints."),
+        _histogram("checkpoint_duration_seconds", "Duration of checkpoints; messages continue meanwhile."),
         _gauge("journal_files", "Journal files of this store.", "journal.files"),
         _gauge(
             "journal_files_without_messages",
@@ -216,7 +222,7 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
         _gauge("journal_live_bytes", "Bytes of live messages in the journal.", "journal.live_bytes"),
         _gauge(
             "journal_owner_bytes",
-            "Live bytes of the ten largest queues and durable subscriptions, and of all others.",
+            "Live bytes of the ten queues and durable subscriptions that hold most, and of all others.",
             labels=("owner",),
         ),
         _counted("compactions_total", "Journal files emptied by compaction."),
@@ -231,7 +237,7 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
         _counted("memory_waiting_sends_bytes", "Sends that wait for room."),
         _counted("memory_input_bytes", "Incoming frames that are incomplete or wait."),
         _counted("memory_output_bytes", "Outgoing frames that are unread."),
-        _counted("memory_browsed_bytes", "Stored messages that were read for browsers, but not sent yet."),
+        _counted("memory_browsed_bytes", "Stored messages that were read for browsers, but are not sent yet."),
         _counted("memory_state_bytes", "Connections, subscriptions and destinations."),
     ),
     "Bridges": (
@@ -278,7 +284,7 @@ GROUPS: Final[dict[str, tuple[Named, ...]]] = {
         ),
         _gauge(
             "replication_follower_lag_bytes",
-            "Master: journal bytes that a follower's disk does not have yet.",
+            "Master: bytes of the journal that a follower's disk does not have yet.",
             labels=("node", "store"),
         ),
     ),
@@ -293,9 +299,9 @@ OF_DESTINATIONS: Final = (
     _gauge("destination_messages", "Messages in the destination.", "messages", _OF),
     _gauge("destination_unacknowledged", "Messages delivered but not acknowledged.", "unacknowledged", _OF),
     _gauge("destination_consumers", "Consumers; of a topic, connected ones.", "consumers", _OF),
-    _counter("destination_enqueued_total", "Messages received.", "enqueued", _OF),
-    _counter("destination_dequeued_total", "Messages that left it for good.", "dequeued", _OF),
-    _counter("destination_dispatched_total", "Deliveries to consumers.", "dispatched", _OF),
+    _counter("destination_enqueued_total", "Messages received in this term.", "enqueued", _OF),
+    _counter("destination_dequeued_total", "Messages that left it for good in this term.", "dequeued", _OF),
+    _counter("destination_dispatched_total", "Deliveries to consumers in this term.", "dispatched", _OF),
     _counter("destination_dropped_total", "Messages dropped for slow subscribers of a topic.", "dropped", _OF),
 )
 METRICS: Final = tuple(named for group in GROUPS.values() for named in group)

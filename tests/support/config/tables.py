@@ -10,7 +10,7 @@ from typing import Final
 from pydantic.fields import FieldInfo
 
 from tandemmq import log_events
-from tandemmq.broker.admin.metric_table import GROUPS, LEFT_OUT, OF_DESTINATIONS, Kind
+from tandemmq.broker.admin.metric_table import GROUPS, LEFT_OUT, OF_DESTINATIONS
 from tandemmq.config import leveldb_properties, policy_entries
 from tandemmq.config.kahadb_properties import GROUPS as PROPERTIES
 from tandemmq.config.kahadb_property import Outcome, Property
@@ -26,8 +26,8 @@ _EXAMPLE: Final = "stomp://127.0.0.1:61613"
 
 
 def settings_table() -> str:
-    """Return all settings with default and meaning, as Markdown for docs/settings.md."""
-    lines = ["| key | default | meaning |", "| --- | --- | --- |"]
+    """Return all settings with default, unit and meaning, as Markdown for docs/settings.md."""
+    lines = ["| key | default | unit | meaning |", "| --- | --- | --- | --- |"]
     for section in Settings.model_fields:
         if section not in TABLE_LISTS:
             lines += _rows(f"{section}.", SECTIONS[section])
@@ -47,17 +47,13 @@ def _rows(prefix: str, model: type[Section]) -> Iterator[str]:
         value = field.get_default(call_default_factory=True)
         if field.is_required():
             value = _EXAMPLE if key == "uri" else None
-        yield f"| `{prefix}{key}` | {_default(value, field)}{_unit(value, field)} | {meanings(model)[key]} |"
+        unit = unit_of(field)
+        shown = unit.name if unit is not None else ""
+        yield f"| `{prefix}{key}` | {_default(value, field)} | {shown} | {meanings(model)[key]} |"
 
 
 def _default(value: object, field: FieldInfo) -> str:
     return "–" if isinstance(value, Section) or value in (None, "", {}, ()) else f"`{value_of(value, field)}`"
-
-
-def _unit(value: object, field: FieldInfo) -> str:
-    """Return the unit in brackets; nothing if the default shows it."""
-    unit = unit_of(field)
-    return f" ({unit.name.removesuffix(' or -1')})" if unit is not None and unit.name and value in (None, -1) else ""
 
 
 def kahadb_tables() -> str:
@@ -79,11 +75,10 @@ def metric_tables() -> str:
     """Return all metrics, as Markdown for docs/metrics.md."""
     lines: list[str] = []
     for group, metrics in (GROUPS | {"Single destinations": (LEFT_OUT, *OF_DESTINATIONS)}).items():
-        lines += [f"### {group}", "", "| metric | meaning |", "| --- | --- |"]
+        lines += [f"### {group}", "", "| metric | kind | unit | meaning |", "| --- | --- | --- | --- |"]
         for named in metrics:
             labels = f"{{{', '.join(named.labels)}}}" if named.labels else ""
-            kind = " (histogram)" if named.kind is Kind.HISTOGRAM else ""
-            lines.append(f"| `{named.full_name}{labels}`{kind} | {named.meaning} |")
+            lines.append(f"| `{named.full_name}{labels}` | {named.kind} | {named.unit} | {named.meaning} |")
         lines.append("")
     return "\n".join(lines)
 
