@@ -120,8 +120,11 @@ def base_tar(label: str, packages: Sequence[str]) -> Path:
             run(
                 "mmdebstrap",
                 "--variant=minbase",
+                '--aptopt=APT::Install-Recommends "false"',
+                "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
                 f"--components={','.join(sorted(components & {'main', 'universe'}))}",
-                f"--include={','.join(packages)}",
+                # Otherwise apt would take usrmerge, which needs Perl.
+                f"--include={','.join(('usr-is-merged', *packages))}",
                 codename,
                 str(root),
                 mirror,
