@@ -259,14 +259,16 @@ def test_an_ipv6_network_counts_as_one_address() -> None:
 
 
 class Held:
-    """Passwords that begin with "guess" are tried until ``gate`` is set."""
+    """Passwords that begin with "guess" are tried until ``gate`` is set. ``tried``: all passwords, in order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.gate = threading.Event()
+        self.tried: list[str] = []
         real = Hash.matches
         monkeypatch.setattr(Hash, "matches", lambda own, word: self._waits(word) and real(own, word))
 
     def _waits(self, word: str) -> bool:
+        self.tried.append(word)
         return not word.startswith("guess") or self.gate.wait(60)
 
 
@@ -351,23 +353,21 @@ async def test_a_name_that_very_many_addresses_guess_has_a_chance_at_an_address_
     await asyncio.gather(*guesses)
 
 
-async def test_a_login_that_no_client_waits_for_is_not_checked(
-    made: Logins, held: Held, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_login_that_no_client_waits_for_is_not_checked(made: Logins, held: Held) -> None:
     answers = asyncio.Queue[Answer]()
     there = set(range(10))
     for n in range(10):
         shown = Credentials(f"10.0.3.{n}:1", "alice", f"guess {n}", is_wanted=partial(there.__contains__, n))
         made.connect(shown, answers.put_nowait)
-    there.clear()
-    tried: list[str] = []
-    waits = held._waits
-    monkeypatch.setattr(held, "_waits", lambda word: (tried.append(word), waits(word))[1])
-    held.gate.set()
-    assert isinstance(await connect(made, "alice", "right"), Principal)
-    for _ in range(10):
-        await answers.get()
-    assert tried == ["right"], "but for those that a thread had begun"
+    async with asyncio.timeout(60):
+        while len(held.tried) < login_lanes.THREADS:
+            await asyncio.sleep(0.01)
+        there.clear()
+        held.gate.set()
+        assert isinstance(await connect(made, "alice", "right"), Principal)
+        for _ in range(10):
+            await answers.get()
+    assert held.tried[login_lanes.THREADS :] == ["right"], "except those that a thread had begun"
 
 
 def test_all_logins_of_a_name_have_a_chance_and_abandoned_ones_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
