@@ -30,6 +30,7 @@ from tandemmq.broker.security.login_throttle import LoginThrottle
 from tandemmq.broker.security.logins import Anonymous, Directory, DirectoryError, Logins
 from tandemmq.broker.security.passwords import Hash
 from tests.support.security.passwords import cheap
+from tests.support.virtual_time import until
 
 pytestmark = pytest.mark.promise("logins", "guessing-is-slowed")
 
@@ -359,14 +360,12 @@ async def test_a_login_that_no_client_waits_for_is_not_checked(made: Logins, hel
     for n in range(10):
         shown = Credentials(f"10.0.3.{n}:1", "alice", f"guess {n}", is_wanted=partial(there.__contains__, n))
         made.connect(shown, answers.put_nowait)
-    async with asyncio.timeout(60):
-        while len(held.tried) < login_lanes.THREADS:
-            await asyncio.sleep(0.01)
-        there.clear()
-        held.gate.set()
-        assert isinstance(await connect(made, "alice", "right"), Principal)
-        for _ in range(10):
-            await answers.get()
+    await until(lambda: len(held.tried) == login_lanes.THREADS, "each thread has begun a try")
+    there.clear()
+    held.gate.set()
+    assert isinstance(await connect(made, "alice", "right"), Principal)
+    for _ in range(10):
+        await answers.get()
     assert held.tried[login_lanes.THREADS :] == ["right"], "except those that a thread had begun"
 
 
