@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -173,11 +173,17 @@ class MemberProcess(BrokerProcess):
         self.replace_disk()
         shutil.copytree(backup, self.directory)
 
+    def files(self) -> tuple[int, ...]:
+        """Return the numbers of the journal files; none if there is no directory yet."""
+        with suppress(FileNotFoundError):
+            return tuple(JournalFiles(str(self.directory)).list())
+        return ()
+
     def content(self) -> dict[int, bytes]:
         """Return the bytes of each journal file, up to the end of its last valid batch."""
         files = JournalFiles(str(self.directory))
         found = {}
-        for file in files.list():
+        for file in self.files():
             end = 0
             try:
                 for batch in scan(files, file, is_live=True):
@@ -278,9 +284,9 @@ class SetOfBrokers:
         return found
 
     def _picture(self) -> list[tuple[object, ...]]:
-        """Return the position and the files of each member."""
+        """Return the position and the files of each member; a member that has not yet started has no files."""
         return [
-            (status.get("position"), status.get("final"), tuple(JournalFiles(str(member.directory)).list()))
+            (status.get("position"), status.get("final"), member.files())
             for member, status in ((member, member.replication()) for member in self.members)
         ]
 
