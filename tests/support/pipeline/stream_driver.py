@@ -8,12 +8,33 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tandemmq.pipeline.session import session
 
 LOG = Path(__file__).with_name("log4j2.properties")
 COLUMNS = "store STRING, file INT, offset BIGINT, command STRING, message_id STRING, text STRING"
+
+
+STARTS_MAX = 6
+
+
+def until_its_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Start a query and wait for its end. A Python worker has 10 s to connect to Spark (PythonWorkerFactory), which is
+    not enough on a very busy machine: then the query is started again."""
+    for left in reversed(range(STARTS_MAX)):
+        query = start()
+        try:
+            query.awaitTermination()
+            break
+        except StreamingQueryException as error:
+            if not left or "failed to connect back" not in str(error):
+                raise
+    return query
 
 
 def main(act: str, store: str, lake: str) -> None:
@@ -31,7 +52,7 @@ def main(act: str, store: str, lake: str) -> None:
     stream = spark.readStream.format("tandemmq").schema(COLUMNS).options(**options).load(store)
     writer = stream.writeStream.format("parquet").option("checkpointLocation", f"{lake}/checkpoint")
     trigger = {"processingTime": "100 milliseconds"} if act == "follow" else {"availableNow": True}
-    writer.trigger(**trigger).start(f"{lake}/messages").awaitTermination()
+    until_its_end(lambda: writer.trigger(**trigger).start(f"{lake}/messages"))
 
     found = spark.read.parquet(f"{lake}/messages")
     read = spark.read.format("tandemmq").schema(COLUMNS).options(**options).load(store)

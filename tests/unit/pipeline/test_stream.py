@@ -56,9 +56,9 @@ class Lake:
 
     def fill(self, **options: str) -> StreamingQuery:
         """Read all present messages in one query."""
-        query = self.start({"availableNow": True}, **options)
-        query.awaitTermination()
-        return query
+        from tests.support.pipeline.stream_driver import until_its_end  # needs PySpark
+
+        return until_its_end(lambda: self.start({"availableNow": True}, **options))
 
     @property
     def ids(self) -> list[str]:
