@@ -152,7 +152,10 @@ class Delivering:
             topic,
             payload,
             qos,
-            position is not None or (options.retain_as_published and is_retain(message)),
+            position is not None
+            or (options.retain_as_published and is_retain(message))
+            # prove: own-retained-is-retained "subscription.own_before > 0" -> "False"
+            or (subscription.own_before > 0 and self._retained.is_earlier(message, subscription)),
             is_dup,
             position,
         )

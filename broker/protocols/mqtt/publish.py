@@ -17,6 +17,7 @@ from tandemmq.broker.protocols.mqtt.packets import Acknowledgement, PacketType, 
 from tandemmq.broker.protocols.mqtt.properties import NONE
 from tandemmq.broker.protocols.mqtt.qos2 import Exchange
 from tandemmq.broker.protocols.mqtt.reason_codes import MqttError, Reason, reason_of
+from tandemmq.broker.protocols.mqtt.retained_delivery import RetainedDelivery
 from tandemmq.broker.protocols.mqtt.session_records import Kind, Record
 from tandemmq.broker.protocols.mqtt.stored_session import StoredSession
 from tandemmq.broker.protocols.mqtt.topics import check_topic, destination_of
@@ -34,9 +35,10 @@ class Publishing:
     """Messages from one client. ``unanswered``: number of PUBLISHes of QoS 1 and 2 on this connection without PUBACK or
     PUBCOMP."""
 
-    def __init__(self, conversation: Conversation, stored: StoredSession) -> None:
+    def __init__(self, conversation: Conversation, stored: StoredSession, retained: RetainedDelivery) -> None:
         self._conversation = conversation
         self._stored = stored
+        self._retained = retained
         self._limits = conversation.limits
         self._exchanges: dict[int, Exchange] = {}
         self._exchanges_counted = EXCHANGES_COUNTED
@@ -82,6 +84,7 @@ class Publishing:
             return
         beside: list[Message] = []
         if packet.retain:
+            self._retained.published(message)
             number = conversation.hooks.may_retain(destination, message.size if packet.payload else 0)
             # If a limit is reached, the message is sent but not retained, and the former retained message of the topic
             # is removed.

@@ -26,6 +26,8 @@ from tandemmq.store.records.message import BodyKind, Destination, DestinationKin
 INBOX: Final = "inbox"
 # Maximum number of tokens in the queue that are not delivered to the session yet.
 AHEAD_MAX: Final = 100
+# Number of the client's own retained messages that are remembered while they are being stored.
+OWN_MAX: Final = 32
 
 
 class RetainedDelivery:
@@ -49,6 +51,21 @@ class RetainedDelivery:
         self._waiting: list[Subscription] = []
         self._messages: Iterator[Message | None] | None = None
         self._awaits_loading = False
+        # The newest retained messages of this client, by message id, and the number of all of them.
+        self._own: dict[str, int] = {}
+        self.own_count = 0
+
+    def published(self, message: Message) -> None:
+        """Note a retained message that the client publishes. It reaches subscribers when it is stored."""
+        self._own[message.message_id] = self.own_count
+        self.own_count += 1
+        if len(self._own) > OWN_MAX:
+            del self._own[next(iter(self._own))]
+
+    def is_earlier(self, message: Message, subscription: Subscription) -> bool:
+        """Return whether this client published ``message`` with RETAIN before it subscribed. For the client, it is a
+        retained message (MQTT-3.3.1-8), although it was stored later."""
+        return self._own.get(message.message_id, self.own_count) < subscription.own_before
 
     def cut(self) -> None:
         """Stop sending: the connection has ended."""

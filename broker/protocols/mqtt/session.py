@@ -70,8 +70,8 @@ class MqttSession(Conversation):
         self._parser = PacketParser(min(limits.packet_bytes_max, CONNECT_BYTES_MAX))
         self._early_bytes = 0  # bytes that arrived between CONNECT and CONNACK
         self._stored = StoredSession(self)
-        self._publishing = Publishing(self, self._stored)
         self._retained = RetainedDelivery(self, self._stored)
+        self._publishing = Publishing(self, self._stored, self._retained)
         self._delivering = Delivering(self, self._stored, self._retained)
         self._subscribing = Subscribing(self, self._stored, self._retained, self._delivering)
         self._connecting = Connecting(self, self._stored, self._publishing, self._delivering, self._subscribing)

@@ -44,6 +44,7 @@ class Subscription:
     stored record. ``owed``: number of retained messages that are not acknowledged. ``owes_retained``: the record states
     that retained messages are missing; ``position``: which ones. ``is_begun``: the engine received Subscribe, and has
     not refused it. ``unsure``: by destination, how many of the next messages a former master may have sent already.
+    ``own_before``: number of retained messages that the client published on this connection before it subscribed.
     ``excludes_dollar``: the filter begins with a wildcard, so it does not match topics that begin with $
     (MQTT-4.7.2-1)."""
 
@@ -60,6 +61,7 @@ class Subscription:
     owes_retained: bool = False
     position: Position | None = None
     unsure: dict[str, int] = field(default_factory=dict)
+    own_before: int = 0
     excludes_dollar: bool = field(init=False)
 
     def __post_init__(self) -> None:

@@ -215,6 +215,7 @@ class Subscribing:
         share = share_of(wanted.topic_filter)
         is_auto = durable_name is None and wanted.qos == 0
         subscription = Subscription(str(self._ordinal), wanted, share, durable_name, subscription_id, is_auto)
+        subscription.own_before = self._retained.own_count
         self._by_id[subscription.id] = subscription
         return subscription
 

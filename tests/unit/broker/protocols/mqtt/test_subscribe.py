@@ -2,7 +2,7 @@
 
 # proves: record-ends-when-it-is-back, retained-position-is-kept, who-left-does-not-end-twice
 # proves: begun-message-does-not-expire, former-record-ends-last, session-record-is-replaced-at-once
-# proves: unsuback-after-its-record
+# proves: unsuback-after-its-record, own-retained-is-retained
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tandemmq.broker.protocols.mqtt.packets import (
     Version,
 )
 from tandemmq.broker.protocols.mqtt.properties import NONE
-from tandemmq.broker.protocols.mqtt.retained_delivery import AHEAD_MAX
+from tandemmq.broker.protocols.mqtt.retained_delivery import AHEAD_MAX, OWN_MAX
 from tandemmq.broker.protocols.mqtt.session_records import queue_of
 from tandemmq.broker.protocols.mqtt.subscribe import SUBSCRIPTIONS_MAX
 from tandemmq.broker.protocols.mqtt.topics import destination_of
@@ -157,6 +157,20 @@ def test_retain_as_published_is_sent_to_clients_that_want_it(come, writer, as_pu
     writer.publish("t", "x", retain=True)
     writer.publish("t", "y")
     assert [each.retain for each in wire.heard()] == [as_published, False]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_an_own_retained_message_from_before_the_subscription_has_the_flag_while_it_is_being_stored(come, writer, qos):
+    """MQTT-3.3.1-8. A message from after it has none (MQTT-3.3.1-9), and another client's none while it is new."""
+    own = [Publish("t", b"%d" % number, qos, True, False, number, NONE) for number in range(1, OWN_MAX + 2)]
+    later = Publish("t", b"later", qos, True, False, OWN_MAX + 2, NONE)
+    wire, other = come(), come("other")
+    other.subscribe("t")
+    heard = wire.say(*own, Subscribe(1, (Filter("t", 0, False, False, 0),), NONE), later)
+    came = [(each.payload.decode(), each.retain) for each in heard if each.type is PacketType.PUBLISH]
+    newest = [(each.payload.decode(), True) for each in own[2:]]
+    assert came == [("1", False), ("2", False), *newest, ("later", False)], "the newest OWN_MAX are remembered"
+    assert not any(each.retain for each in other.heard())
 
 
 # ---- UNSUBSCRIBE
