@@ -62,7 +62,7 @@ VOLUME /var/lib/tandemmq
 EXPOSE 61613 61616 8161
 # Healthy as master and as standby, but not if a change between the two takes long.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
-    CMD ["python3", "-IS", "-c", "import socket; c = socket.create_connection(('127.0.0.1', 8161), 4); c.sendall(b'GET /health HTTP/1.0\\r\\n\\r\\n'); raise SystemExit(b' 200 ' not in c.recv(32))"]
+    CMD ["python3", "-IS", "-c", "import socket; c = socket.create_connection(('127.0.0.1', 8161), 4); c.sendall(b'GET /health HTTP/1.0\\r\\n\\r\\n'); raise SystemExit(' 200 ' not in c.makefile().readline())"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["tandemmq"]
 CMD ["run", "--data", "/var/lib/tandemmq", "--stomp", "0.0.0.0:61613", "--openwire", "0.0.0.0:61616", "--admin", "0.0.0.0:8161"]

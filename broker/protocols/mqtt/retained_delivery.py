@@ -26,8 +26,8 @@ from tandemmq.store.records.message import BodyKind, Destination, DestinationKin
 INBOX: Final = "inbox"
 # Maximum number of tokens in the queue that are not delivered to the session yet.
 AHEAD_MAX: Final = 100
-# Number of the client's own retained messages that are remembered while they are being stored.
-OWN_MAX: Final = 32
+# Maximum number of retained messages of the client itself that are remembered.
+OWN_MAX: Final = 16
 
 
 class RetainedDelivery:
@@ -51,21 +51,27 @@ class RetainedDelivery:
         self._waiting: list[Subscription] = []
         self._messages: Iterator[Message | None] | None = None
         self._awaits_loading = False
-        # The newest retained messages of this client, by message id, and the number of all of them.
-        self._own: dict[str, int] = {}
+        # The messages with RETAIN that this client published last: message id and number, by topic.
+        self._own: dict[str, tuple[str, int]] = {}
         self.own_count = 0
 
-    def published(self, message: Message) -> None:
-        """Note a retained message that the client publishes. It reaches subscribers when it is stored."""
-        self._own[message.message_id] = self.own_count
+    def published(self, message: Message, *, is_retained: bool) -> None:
+        """Note a message that the client publishes with RETAIN. Subscribers get it when it is stored. ``is_retained``:
+        False if it removes the retained message of its topic."""
+        topic = message.destination.name
+        self._own.pop(topic, None)
+        if is_retained:
+            self._own[topic] = message.message_id, self.own_count
+            if len(self._own) > OWN_MAX:
+                del self._own[next(iter(self._own))]
         self.own_count += 1
-        if len(self._own) > OWN_MAX:
-            del self._own[next(iter(self._own))]
 
     def is_earlier(self, message: Message, subscription: Subscription) -> bool:
-        """Return whether this client published ``message`` with RETAIN before it subscribed. For the client, it is a
-        retained message (MQTT-3.3.1-8), although it was stored later."""
-        return self._own.get(message.message_id, self.own_count) < subscription.own_before
+        """Return whether ``message`` was the retained message of its topic when this client subscribed, because this
+        client had published it. It has the flag (MQTT-3.3.1-8), although it was not stored at that time."""
+        own = self._own.get(message.destination.name)
+        # prove: own-retained-is-earlier "own[1] < subscription.own_before" -> "True"
+        return own is not None and own[0] == message.message_id and own[1] < subscription.own_before
 
     def cut(self) -> None:
         """Stop sending: the connection has ended."""

@@ -44,7 +44,8 @@ class Subscription:
     stored record. ``owed``: number of retained messages that are not acknowledged. ``owes_retained``: the record states
     that retained messages are missing; ``position``: which ones. ``is_begun``: the engine received Subscribe, and has
     not refused it. ``unsure``: by destination, how many of the next messages a former master may have sent already.
-    ``own_before``: number of retained messages that the client published on this connection before it subscribed.
+    ``own_before``: number of messages with RETAIN that the client itself published on this connection before it
+    subscribed; 0 if it gets no retained messages (``RetainedDelivery.is_earlier``).
     ``excludes_dollar``: the filter begins with a wildcard, so it does not match topics that begin with $
     (MQTT-4.7.2-1)."""
 

@@ -175,6 +175,8 @@ class Subscribing:
             if self._stored.queue is not None and wanted.qos:
                 name = durable_name(wanted.qos, wanted.topic_filter)
             subscription = self._new(wanted, name, subscription_id)
+            if sends_retained:  # prove: own-retained-only-if-wanted "sends_retained" -> "True"
+                subscription.own_before = self._retained.own_count
             self._by_filter[wanted.topic_filter] = subscription
         owes_retained = subscription.owes_retained and wanted.qos > 0
         if sends_retained:  # send all retained messages, from the first
@@ -215,7 +217,6 @@ class Subscribing:
         share = share_of(wanted.topic_filter)
         is_auto = durable_name is None and wanted.qos == 0
         subscription = Subscription(str(self._ordinal), wanted, share, durable_name, subscription_id, is_auto)
-        subscription.own_before = self._retained.own_count
         self._by_id[subscription.id] = subscription
         return subscription
 

@@ -24,7 +24,7 @@ LOGS: Final = "TANDEMMQ_CI_LOGS"
 #: With more failures than this in all legs no test is run again: CI fails anyway.
 AGAIN_MAX: Final = 10
 SLOWEST_COUNT: Final = 20
-#: Of a test without its own limit: other legs run beside it.
+#: Limit of a test that has no limit of its own. It is long, because other legs run at the same time.
 TEST_SECONDS_MAX: Final = 300
 #: Maximum part of a log that is printed; the file has all of it.
 PRINTED_MAX: Final = 6000
@@ -63,7 +63,7 @@ def run_again(leg: Leg, test: str, seed: int, log: Path | None = None) -> bool:
     """Run a test alone, with this seed, and return whether it passes. It prints to ``log``, or to the terminal."""
     with prepared(leg) as (tree, environment), tempfile.TemporaryDirectory() as directory:
         record = Path(directory, f"{leg.name}.jsonl")
-        command = [*pytest_command(), "-p", "tests.support.ci.record", "-n", "0", test]
+        command = [*pytest_command(), "-p", "tests.support.ci.record", "-n", "0", f"--timeout={TEST_SECONDS_MAX}", test]
         environment[RECORD] = str(record)
         if seed != SEED:  # otherwise it is the default seed, which all other runs have
             environment["TANDEMMQ_SEED"] = str(seed)

@@ -17,10 +17,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tandemmq.pipeline.session import session
 
 LOG = Path(__file__).with_name("log4j2.properties")
-COLUMNS = "store STRING, file INT, offset BIGINT, command STRING, message_id STRING, text STRING"
-
-
+# Maximum number of starts of a query.
 STARTS_MAX = 6
+COLUMNS = "store STRING, file INT, offset BIGINT, command STRING, message_id STRING, text STRING"
 
 
 def until_its_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
@@ -34,6 +33,7 @@ def until_its_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
         except StreamingQueryException as error:
             if not left or "failed to connect back" not in str(error):
                 raise
+            print(f"the query is started again: {str(error)[:200]}", file=sys.stderr)
     return query
 
 

@@ -2,7 +2,7 @@
 
 # proves: record-ends-when-it-is-back, retained-position-is-kept, who-left-does-not-end-twice
 # proves: begun-message-does-not-expire, former-record-ends-last, session-record-is-replaced-at-once
-# proves: unsuback-after-its-record, own-retained-is-retained
+# proves: unsuback-after-its-record, own-retained-is-retained, own-retained-is-earlier, own-retained-only-if-wanted
 
 from __future__ import annotations
 
@@ -159,18 +159,50 @@ def test_retain_as_published_is_sent_to_clients_that_want_it(come, writer, as_pu
     assert [each.retain for each in wire.heard()] == [as_published, False]
 
 
+def _flags(packets: list[ServerPacket]) -> dict[str, bool]:
+    """Return the RETAIN flag by payload."""
+    return {each.payload.decode(): each.retain for each in packets if each.type is PacketType.PUBLISH}
+
+
+def _retain(payload: str, id: int, topic: str = "t", qos: int = 0) -> Publish:
+    return Publish(topic, payload.encode(), qos, True, False, id if qos else 0, NONE)
+
+
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_an_own_retained_message_from_before_the_subscription_has_the_flag_while_it_is_being_stored(come, writer, qos):
-    """MQTT-3.3.1-8. A message from after it has none (MQTT-3.3.1-9), and another client's none while it is new."""
-    own = [Publish("t", b"%d" % number, qos, True, False, number, NONE) for number in range(1, OWN_MAX + 2)]
-    later = Publish("t", b"later", qos, True, False, OWN_MAX + 2, NONE)
+@pytest.mark.parametrize("subscribed", [0, 1, 2])
+def test_an_own_retained_message_has_the_flag_while_it_is_being_stored(come, qos, subscribed):
+    """MQTT-3.3.1-8. A message from after the subscription has none, and another client's none while it is new
+    (MQTT-3.3.1-9)."""
+    own = [_retain(str(id), id, f"t/{id}", qos) for id in range(1, OWN_MAX + 2)]
     wire, other = come(), come("other")
-    other.subscribe("t")
-    heard = wire.say(*own, Subscribe(1, (Filter("t", 0, False, False, 0),), NONE), later)
-    came = [(each.payload.decode(), each.retain) for each in heard if each.type is PacketType.PUBLISH]
-    newest = [(each.payload.decode(), True) for each in own[2:]]
-    assert came == [("1", False), ("2", False), *newest, ("later", False)], "the newest OWN_MAX are remembered"
-    assert not any(each.retain for each in other.heard())
+    other.subscribe("t/#")
+    later = _retain("later", OWN_MAX + 2, "t/x", qos)
+    subscribe = Subscribe(1, (Filter("t/#", subscribed, False, False, 0),), NONE)
+    flags = _flags([*wire.say(*own, subscribe, later), *wire.heard()])
+    # The last one takes the place of the oldest one: OWN_MAX are remembered.
+    assert flags == {str(id): id > 2 for id in range(1, OWN_MAX + 2)} | {"later": False}
+    heard = _flags(other.heard())
+    assert len(heard) == OWN_MAX + 2
+    assert not any(heard.values())
+
+
+@pytest.mark.parametrize(("topic_filter", "handling", "limit", "payloads"), [
+    ("t", 0, 1, ["x"]),
+    ("$share/g/t", 0, 1, ["x"]),  # 4.8.2
+    ("t", 2, 1, ["x"]),  # MQTT-3.3.1-11
+    ("t", 0, 0, ["x"]),  # sent, but not retained
+    ("t", 0, 1, ["x", "y"]),
+    ("t", 0, 1, ["x", ""]),  # MQTT-3.3.1-10
+])  # fmt: skip
+def test_only_what_was_retained_at_the_subscription_has_the_flag(
+    come, hooks, monkeypatch, topic_filter, handling, limit, payloads
+):
+    monkeypatch.setattr(hooks, "may_retain", lambda topic, size: limit)
+    wire = come()
+    subscribe = Subscribe(1, (Filter(topic_filter, 0, False, False, handling),), NONE)
+    flags = _flags(wire.say(*(_retain(payload, 1) for payload in payloads), subscribe))
+    is_retained = topic_filter == "t" and not handling and limit and payloads[-1]
+    assert flags == {payload: bool(is_retained) and payload == payloads[-1] for payload in payloads}
 
 
 # ---- UNSUBSCRIBE
