@@ -26,6 +26,7 @@ from tests.support.acceptance.set_of_brokers import T_MILLISECONDS, MemberProces
 from tests.support.acceptance.set_rounds import fill_up
 from tests.support.acceptance.stomp_wire import LOST, Wire, connect_any
 from tests.support.acceptance.under_load import demand_kept, under_load
+from tests.support.acceptance.zombie_rounds import promotions_of
 from tests.support.tree import ROOT
 
 pytestmark = [
@@ -123,6 +124,7 @@ def test_a_single_broker_becomes_a_set(make: MakeSet) -> None:
     assert whole.master() is None, "two of three found no set"
     heir.start()
     whole.settled()
+    assert promotions_of(heir), "the node with the journal was the first master"
     heir.kill()
     whole.wait_master(empty)
     assert taken(whole, 100) == [f"old-{number}" for number in range(100)]

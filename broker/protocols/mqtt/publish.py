@@ -87,8 +87,8 @@ class Publishing:
             number = conversation.hooks.may_retain(destination, message.size if packet.payload else 0)
             # If a limit is reached, the message is sent but not retained, and the former retained message of the topic
             # is removed.
-            self._retained.published(message, is_retained=number > 0 and len(packet.payload) > 0)
             kept_packet = packet if number else replace(packet, payload=b"")
+            self._retained.published(message, is_retained=bool(kept_packet.payload))
             beside.append(to_retain(kept_packet, destination, conversation.next_message_id(), now, number))
         receipt: Receipt | int | None = None
         if qos == 1:

@@ -36,13 +36,16 @@ def logs() -> Path:
     return Path(os.environ[LOGS])
 
 
+def _recorded_pytest() -> list[str]:
+    return [*pytest_command(), "-p", "tests.support.ci.record", f"--timeout={TEST_SECONDS_MAX}"]
+
+
 def run_first(leg: Leg, arguments: Sequence[str] = ()) -> int:
     """Run a leg, or the part that ``arguments`` select. The exit code is also 0 if second runs can still make CI
     pass."""
     record = logs() / f"{leg.name}.jsonl"
     with prepared(leg) as (tree, environment):
-        command = [*pytest_command(), "-p", "tests.support.ci.record", "-n", str(leg.workers), "--durations=10"]
-        command.append(f"--timeout={TEST_SECONDS_MAX}")
+        command = [*_recorded_pytest(), "-n", str(leg.workers), "--durations=10"]
         command += arguments or arguments_of(leg, tree, environment)
         code = subprocess.run(command, cwd=tree, env={**environment, RECORD: str(record)}, check=False).returncode
     return code_of(code, Recorded(record), listed_now())
@@ -63,7 +66,7 @@ def run_again(leg: Leg, test: str, seed: int, log: Path | None = None) -> bool:
     """Run a test alone, with this seed, and return whether it passes. It prints to ``log``, or to the terminal."""
     with prepared(leg) as (tree, environment), tempfile.TemporaryDirectory() as directory:
         record = Path(directory, f"{leg.name}.jsonl")
-        command = [*pytest_command(), "-p", "tests.support.ci.record", "-n", "0", f"--timeout={TEST_SECONDS_MAX}", test]
+        command = [*_recorded_pytest(), "-n", "0", test]
         environment[RECORD] = str(record)
         if seed != SEED:  # otherwise it is the default seed, which all other runs have
             environment["TANDEMMQ_SEED"] = str(seed)
