@@ -70,18 +70,20 @@ def try_out(
             directory.mkdir()
             trees.put(Tree(ROOT, directory, patience))
 
-        def one(mutant: Mutant) -> None:
+        def one(mutant: Mutant, tests: Sequence[str]) -> None:
             tree = trees.get()
             try:
-                outcome = tree.try_out(mutant, tests_of(mutant.mark))
+                outcome = tree.try_out(mutant, tests)
             finally:
                 trees.put(tree)
             record.add(outcome)
             report(outcome)
 
+        left = [mutant for mutant in mutants if record.outcome(mutant) is None]
+        tests_of_left = [tests_of(mutant.mark) for mutant in left]  # not in threads, as two ast.parse at once fail
         pool = stack.enter_context(ThreadPoolExecutor(jobs))
         try:
-            list(pool.map(one, [mutant for mutant in mutants if record.outcome(mutant) is None]))
+            list(pool.map(one, left, tests_of_left))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

@@ -220,7 +220,8 @@ def set_of_three(directory: Path) -> Iterator[World]:
     zookeeper = ZooKeeperServer()
     try:
         zookeeper.start()
-        whole = SetOfBrokers(directory, zookeepers=[zookeeper])
+        # No node fails here: on a busy machine, the default of the tests, 500 ms, is too short to prove each node.
+        whole = SetOfBrokers(directory, zookeepers=[zookeeper], zk_session_timeout="3s")
         try:
             master = whole.start()
             follower, other = whole.others(master)

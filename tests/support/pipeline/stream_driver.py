@@ -22,13 +22,15 @@ STARTS_MAX = 6
 COLUMNS = "store STRING, file INT, offset BIGINT, command STRING, message_id STRING, text STRING"
 
 
-def until_its_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+def until_its_end(
+    start: Callable[[], StreamingQuery], wait: Callable[[StreamingQuery], object] = StreamingQuery.awaitTermination
+) -> StreamingQuery:
     """Start a query and wait for its end. A Python worker has 10 s to connect to Spark (PythonWorkerFactory), which is
-    not enough on a very busy machine: then the query is started again."""
+    not enough on a very busy machine: then the query is started again. ``wait`` raises the error of the query."""
     for left in reversed(range(STARTS_MAX)):
         query = start()
         try:
-            query.awaitTermination()
+            wait(query)
             break
         except StreamingQueryException as error:
             if not left or "failed to connect back" not in str(error):

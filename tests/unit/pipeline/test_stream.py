@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
 WAIT_SECONDS_MAX = 120.0
+SCHEMA = "store STRING, file INT, offset BIGINT, message_id STRING, text STRING"
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ class Lake:
     def start(self, trigger: dict[str, Any], **options: str) -> StreamingQuery:
         stream = (
             self.spark.readStream.format("tandemmq")
-            .schema("store STRING, file INT, offset BIGINT, message_id STRING, text STRING")
+            .schema(SCHEMA)
             .options(table="messages", **options)
             .load(str(self.stores))
         )
@@ -65,7 +66,7 @@ class Lake:
         return [row["message_id"] for row in self.read().select("message_id").collect()]
 
     def read(self) -> DataFrame:
-        return self.spark.read.parquet(self.out)
+        return self.spark.read.schema(SCHEMA).parquet(self.out)
 
     def offsets(self) -> list[dict[str, Any]]:
         """Return the offsets of each batch, from the checkpoint."""
@@ -122,20 +123,25 @@ def test_a_batch_whose_end_was_not_noted_is_taken_again_and_stored_once(lake: La
 
 
 def test_a_live_tail_is_followed(lake: Lake, store: GrowingStore) -> None:
-    query = lake.start({"processingTime": "100 milliseconds"}, follow="tail")
+    from tests.support.pipeline.stream_driver import until_its_end  # needs PySpark
 
-    def wait_for_all() -> None:
+    def wait_for_all(query: StreamingQuery) -> None:
         end = time.monotonic() + WAIT_SECONDS_MAX
-        while sum(batch["numInputRows"] for batch in query.recentProgress) < len(store.ids):
-            assert query.isActive, query.exception()
+        while store.ids and (not Path(lake.out).exists() or len(lake.ids) < len(store.ids)):
+            if not query.isActive:
+                query.awaitTermination()  # raises its error
             assert time.monotonic() < end, query.recentProgress
             time.sleep(0.05)
 
-    for _ in range(2):
-        store.add(3)
-        wait_for_all()
-        store.rotate()
-    query.stop()
+    def follow(query: StreamingQuery) -> None:
+        wait_for_all(query)  # of the query before
+        for _ in range(len(store.ids) // 3, 2):
+            store.add(3)
+            wait_for_all(query)
+            store.rotate()
+        query.stop()
+
+    until_its_end(lambda: lake.start({"processingTime": "100 milliseconds"}, follow="tail"), follow)
     store.add(2)
     lake.fill(follow="tail")
     assert sorted(lake.ids) == sorted(store.ids)
