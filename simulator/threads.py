@@ -68,6 +68,9 @@ class SimulatedInbox:
     def get_nowait(self) -> Any:
         return self.get(block=False)
 
+    def empty(self) -> bool:
+        return not self._items
+
 
 class SimulatedLock:
     """Lock like ``threading.Lock``, for ``with``."""

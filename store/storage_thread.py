@@ -342,7 +342,7 @@ class StorageThread:
                     raise item.error
                 else:
                     must_stop = True
-                if len(operations) > self._settings.max_async_jobs:
+                if len(operations) > self._settings.max_async_jobs or self._inbox.empty():
                     break
                 item = self._inbox.get_nowait()
         except Empty:

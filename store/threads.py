@@ -38,6 +38,8 @@ class Inbox(Protocol):
 
     def get_nowait(self) -> Any: ...
 
+    def empty(self) -> bool: ...
+
 
 class Thread(Protocol):
     """Interface of ``threading.Thread``."""

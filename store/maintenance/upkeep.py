@@ -124,10 +124,10 @@ class Upkeep:
     @property
     def next_work(self) -> float | None:
         """Time of the next step of upkeep by ``threads.monotonic``; None: no step before the next batch."""
-        due = [] if self._compaction is None else [self._next_step]
-        if self._state.may_reclaim:
-            due.append(self._next_reclaim)
-        return min(due, default=None)
+        reclaim = self._next_reclaim if self._state.may_reclaim else None
+        if self._compaction is None:
+            return reclaim
+        return self._next_step if reclaim is None else min(self._next_step, reclaim)
 
     def compact(self, report: Future[CompactionReport]) -> None:
         """Begin to empty all sparse files. ``report`` is completed when these files are removed."""
@@ -159,8 +159,10 @@ class Upkeep:
     def work(self) -> None:
         """Do the steps that are due. Called between two batches, and regularly if there are no batches."""
         self._end.prepare_next()
-        self._compact_step()
-        self._reclaim_step()
+        if self._compaction is not None:
+            self._compact_step(self._compaction)
+        if self._state.ended:
+            self._reclaim_step()
         settings = self._settings
         tail = self._state.tail
         if self._checkpoint is not None:
@@ -169,11 +171,11 @@ class Upkeep:
                 self._await(self._checkpoint)  # limits the tail: producers wait for the checkpoint
             return
         now = self._clock()
-        is_due = tail.has_changes and (
+        is_due = (
             tail.operations >= self._checkpoint_records
             or self._figures.bytes_written - self._bytes_at_checkpoint >= settings.checkpoint_bytes
             or now - self._last_checkpoint >= settings.checkpoint_interval
-        )
+        ) and tail.has_changes
         if self._has_left_over and now - self._last_cleanup >= settings.cleanup_interval:
             self._is_wanted = True  # files of the last cleanup are removed even without traffic
         # Reasons for a checkpoint: many changes or a long time since the last one, or a request.
@@ -380,9 +382,8 @@ class Upkeep:
         room = self._space.free_bytes // 2
         return tuple(file for file, total in zip(files, copied, strict=True) if total <= room)
 
-    def _compact_step(self) -> None:
-        compaction = self._compaction
-        if compaction is None or self._clock() < self._next_step:
+    def _compact_step(self, compaction: Compaction) -> None:
+        if self._clock() < self._next_step:
             return
         copied = compaction.step()
         # The rate limits how much a compaction slows down producers and consumers.

@@ -28,6 +28,7 @@ from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId
 from tandemmq.store.standby import Standby
+from tandemmq.store.state.state import State
 from tandemmq.store.store import Store
 from tandemmq.store.threads import OsInbox, OsThreads
 from tandemmq.store.writer.journal_end import NoProof
@@ -262,10 +263,19 @@ class LateInbox(OsInbox):
         try:
             return super().get_nowait()
         except Empty:
-            self.empties += 1
-            if self.late:
-                self.late.pop()()
+            self._found_empty()
             raise
+
+    def empty(self) -> bool:
+        found = super().empty()
+        if found:
+            self._found_empty()
+        return found
+
+    def _found_empty(self) -> None:
+        self.empties += 1
+        if self.late:
+            self.late.pop()()
 
 
 class LateThreads(OsThreads):
@@ -296,6 +306,18 @@ def test_items_between_inbox_and_queue_are_processed_before_the_queue_opens(
     term.submissions.queue.interrupt()
     while not answers:
         time.sleep(0.001)
+    assert answers[0].result(timeout=30.0) == 7
+
+
+def test_an_item_behind_the_last_one_of_a_round_is_processed(late: tuple[QueuedTerm, LateInbox]) -> None:
+    term, inbox = late
+    answers: list[Future[int]] = []
+
+    def put_late(state: State) -> None:
+        inbox.late.append(lambda: answers.append(term.store.ask(lambda state: 7)))
+
+    term.store.ask(put_late).result(30.0)  # the inbox is found empty after this item
+    term.wait(lambda: bool(answers))
     assert answers[0].result(timeout=30.0) == 7
 
 
