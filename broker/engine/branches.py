@@ -30,10 +30,10 @@ from tandemmq.broker.core.open_transaction import Transaction
 from tandemmq.broker.core.operations import Target, removal
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
-from tandemmq.broker.engine.arrivals import Arrivals
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.ports import Callback
+from tandemmq.broker.engine.receipts import Arrivals
 from tandemmq.broker.engine.transaction_end import TransactionEnd
 from tandemmq.store.operations import AddMessage, EndTransaction, PrepareTransaction
 from tandemmq.store.records.acknowledgements import AckType

@@ -1,4 +1,4 @@
-"""Producers and destinations as clients declare them: commands create and delete them, and unused destinations end."""
+"""Producers and destinations of clients: commands create and delete them, and unused destinations are deleted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ENDED, _TOLD = 8, 4
 
 
 def _bytes_of(id: str, destination: Destination | None) -> int:
-    """Return the bytes that a producer takes."""
+    """Return the bytes of memory of a producer."""
     return PRODUCER_BYTES + ID_BYTES * len(id) + (0 if destination is None else NAME_BYTES * len(destination.name))
 
 
@@ -133,7 +133,7 @@ class Declarations(Part):
         else:
             if names.is_wildcard(destination.name) or names.split(destination) != (destination,):
                 raise refusal(
-                    f"{destination} is not one destination",
+                    f"{destination} is not a single destination",
                     "The name of a new destination must not contain wildcards, commas or options.",
                     ErrorKind.DESTINATION,
                 )
@@ -193,7 +193,7 @@ class Declarations(Part):
             self._append(RemoveOwner(target.owner, encode_remove_destination(destination), waiting))
 
     def end_temporary(self, destination: Destination) -> None:
-        """End a temporary destination, which its connection deleted or left."""
+        """End a temporary destination that was deleted, or whose connection ended."""
         target = self._destinations.by_name.get(destination)
         if target is not None:
             self._destinations.remove(target)
@@ -206,7 +206,7 @@ class IdleDestinations(Part):
     A destination is unused if it holds no message, has no consumer and no producer, and was sent nothing for some time.
     The store may still have messages of a queue that are not reported: so a mark is sent through the store first, which
     comes back after all that was sent before. If a client names the queue meanwhile (that resets ``Queue.is_leaving``)
-    it stays. Nothing is deleted while ``is_in_doubt``: a prepared branch of XA may add to any queue."""
+    it stays. Nothing is deleted while ``is_in_doubt``: a prepared XA branch may add to any queue."""
 
     def __init__(self, shared: Shared, declarations: Declarations, is_in_doubt: Callable[[], bool]) -> None:
         super().__init__(shared)

@@ -37,7 +37,6 @@ from tandemmq.broker.core.statistics import statistics
 from tandemmq.broker.core.topics.topic import TopicSubscription
 from tandemmq.broker.engine.acknowledge import Acknowledger
 from tandemmq.broker.engine.advisories import Advising
-from tandemmq.broker.engine.arrivals import Arrivals
 from tandemmq.broker.engine.clients import Clients, Handler
 from tandemmq.broker.engine.declarations import Declarations, IdleDestinations
 from tandemmq.broker.engine.dispatch import SAMPLE_SECONDS, Dispatcher
@@ -50,6 +49,7 @@ from tandemmq.broker.engine.part import Loop, Shared
 from tandemmq.broker.engine.ports import Completion, Store, Tracing
 from tandemmq.broker.engine.producing import Producing
 from tandemmq.broker.engine.publish import Sender
+from tandemmq.broker.engine.receipts import Arrivals
 from tandemmq.broker.engine.routing import Router
 from tandemmq.broker.engine.slow_consumers import SlowConsumers
 from tandemmq.broker.engine.subscribe import Subscriber
@@ -61,10 +61,10 @@ from tandemmq.store.records.message import Destination, DestinationKind
 
 log = logging.getLogger(__name__)
 
-# Maximum number of reported operations in one step; a step also ends when its time is over: the clock is read after
-# each _CLOCK_OPERATIONS operations.
-OPERATIONS_MAX = 1024
-_CLOCK_OPERATIONS: Final = 64
+# Number of reported operations between two readings of the clock, and their items of a step: 1,024 operations fill a
+# step whose time is not over.
+OPERATIONS_MAX = 64
+_OPERATIONS_ITEMS: Final = 16
 # Cost of ending a subscription, in items of a step.
 _CLOSED: Final = 4
 
@@ -529,36 +529,32 @@ class Engine:
                 operations = reported.popleft()
                 self.is_behind = len(reported) > 1
                 for start in range(0, len(operations), OPERATIONS_MAX):
-                    if start:
+                    if start and pace.is_over(_OPERATIONS_ITEMS):
                         was_behind = True
-                        yield
-                    batch = operations[start : start + OPERATIONS_MAX]
-                    for first in range(0, len(batch), _CLOCK_OPERATIONS):
-                        if first and pace.is_over(0):
-                            was_behind = True
-                            queues = list(touched)
-                            touched.clear()
-                            yield from dispatcher.dispatch_all(queues, pace)
-                            yield
-                        for operation in batch[first : first + _CLOCK_OPERATIONS]:
-                            completion: Completion | None = operation.context  # type: ignore[assignment]
-                            if completion is None:
-                                continue
-                            try:
-                                work = completion.durable(operation)
-                                if work is not None:
-                                    yield from work
-                            except Exception:
-                                self._end_waiting(operation, completion)
-                    if type(operation) is AddMessage:
-                        now = dispatcher.monotonic()
-                        if now >= dispatcher.sample_due and operation.owners[0] in self._destinations.by_owner:
-                            dispatcher.sampled[operation.order_key] = now
-                            dispatcher.sample_due = now + SAMPLE_SECONDS
-                    if touched:
                         queues = list(touched)
                         touched.clear()
                         yield from dispatcher.dispatch_all(queues, pace)
+                        yield
+                    for operation in operations[start : start + OPERATIONS_MAX]:
+                        completion: Completion | None = operation.context  # type: ignore[assignment]
+                        if completion is None:
+                            continue
+                        try:
+                            work = completion.durable(operation)
+                            if work is not None:
+                                yield from work
+                        except Exception:
+                            self._end_waiting(operation, completion)
+                last = operations[-1]
+                if type(last) is AddMessage:
+                    now = dispatcher.monotonic()
+                    if now >= dispatcher.sample_due and last.owners[0] in self._destinations.by_owner:
+                        dispatcher.sampled[last.order_key] = now
+                        dispatcher.sample_due = now + SAMPLE_SECONDS
+                if touched:
+                    queues = list(touched)
+                    touched.clear()
+                    yield from dispatcher.dispatch_all(queues, pace)
                 if reported:
                     was_behind = True
                     yield

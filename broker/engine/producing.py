@@ -14,7 +14,6 @@ from tandemmq.broker.core.operations import removal, unencodable
 from tandemmq.broker.core.slices import Pace, Work
 from tandemmq.broker.engine.acknowledge import Acknowledger
 from tandemmq.broker.engine.advisories import Advising
-from tandemmq.broker.engine.arrivals import Commitment
 from tandemmq.broker.engine.clients import Clients
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.flow_control import FlowControl
@@ -22,6 +21,7 @@ from tandemmq.broker.engine.limits import MustWait, StoredBytes, Waits
 from tandemmq.broker.engine.part import Shared
 from tandemmq.broker.engine.ports import InThread
 from tandemmq.broker.engine.publish import Sender
+from tandemmq.broker.engine.receipts import Commitment
 from tandemmq.broker.engine.transactions import Transactions
 from tandemmq.store.records.acknowledgements import AckType
 from tandemmq.store.records.altered import altered, of_user

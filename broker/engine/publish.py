@@ -21,7 +21,6 @@ from tandemmq.broker.core.scheduling.scheduled_message import PENDING
 from tandemmq.broker.core.share import Share
 from tandemmq.broker.core.slices import ITEMS, Pace, Work
 from tandemmq.broker.core.topics.topic import Topic
-from tandemmq.broker.engine.arrivals import Arrivals, Commitment, Stored
 from tandemmq.broker.engine.limits import (
     MEMORY_LIMIT,
     PAUSED,
@@ -33,6 +32,7 @@ from tandemmq.broker.engine.limits import (
     store_full,
 )
 from tandemmq.broker.engine.part import Part, Shared
+from tandemmq.broker.engine.receipts import Arrivals, Commitment, Stored
 from tandemmq.broker.engine.routing import COPIED_BYTES, Router
 from tandemmq.broker.engine.scheduler import Scheduler, is_management, may_be_scheduled
 from tandemmq.store.operations import AddMessage, Atomic, RemoveMessage

@@ -9,11 +9,11 @@ from tandemmq.broker.core.memory import Kind
 from tandemmq.broker.core.open_transaction import Transaction
 from tandemmq.broker.core.operations import Target, removal
 from tandemmq.broker.core.slices import Pace, Work, at_once, is_done
-from tandemmq.broker.engine.arrivals import Commitment
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.limits import FULL_ADVICE
 from tandemmq.broker.engine.part import Part, Shared
 from tandemmq.broker.engine.publish import Sender
+from tandemmq.broker.engine.receipts import Commitment
 from tandemmq.store.operations import AddMessage, Atomic, RemoveMessage
 from tandemmq.store.records.commands import encode_commit
 from tandemmq.store.records.message import Message

@@ -55,7 +55,7 @@ STEPS = {
     "core.slices.ITEMS": 1, "core.destinations.ITEMS": 1, "core.queue.assignment.PLACED_MAX": 1,
     "core.topics.topic.ITEMS": 1,
     "engine.acknowledge.ITEMS": 1, "engine.engine.OPERATIONS_MAX": 1, "engine.fan_out.ITEMS": 1,
-    "engine.publish.ITEMS": 1, "engine.arrivals.ITEMS": 1, "engine.dead_letters.ROUND_MAX": 3,
+    "engine.publish.ITEMS": 1, "engine.receipts.ITEMS": 1, "engine.dead_letters.ROUND_MAX": 3,
 }  # fmt: skip
 ROUNDS = {
     "core.queue.queue.ROUND_MESSAGES": 2, "core.queue.browse._ROUND_MESSAGES": 2, "engine.dead_letters.STEP_MAX": 2,

@@ -1,4 +1,6 @@
-"""Make messages visible in their queues and to their subscribers: once they are stored, or at once if they are not."""
+"""Receipts and visibility: when a message is stored, its sender gets the receipt, and it becomes visible in its queue
+and to its subscribers. A message that is not stored becomes visible at once.
+"""
 
 from __future__ import annotations
 
