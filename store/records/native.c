@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { TEXT = 28, FRAME_FIXED = 96, ADD = 1, ID_TAG = 0x1a, FRAME_TAG = 0x22 };
+enum { TEXT = 28, FRAME_FIXED = 95, ADD = 1, ID_TAG = 0x1a, FRAME_TAG = 0x22 };
 
 static unsigned char *put(unsigned char *to, const char *bytes, Py_ssize_t length)
 {
@@ -66,20 +66,20 @@ static int is_plain_text(const char *body, Py_ssize_t length)
 
 PyDoc_STRVAR(plain_add_doc,
              "plain_add(kind, producer, destination, sequence, broker_sequence, persistent, expiration, priority, "
-             "timestamp, body, properties, field, key, tail)\n--\n\n"
+             "timestamp, body, properties, field, key, text, tail)\n--\n\n"
              "See store/records/native.pyi.");
 
 static PyObject *plain_add(PyObject *module, PyObject *args)
 {
     int kind, persistent, priority;
     long long sequence, broker_sequence, expiration, timestamp;
-    const char *producer, *destination, *body, *properties, *field, *key, *tail;
-    Py_ssize_t producer_size, destination_size, body_size, properties_size, field_size, key_size, tail_size;
+    const char *producer, *destination, *body, *properties, *field, *key, *text, *tail;
+    Py_ssize_t producer_size, destination_size, body_size, properties_size, field_size, key_size, text_size, tail_size;
 
-    if (!PyArg_ParseTuple(args, "iy#y#LLpLiLy#y#y#y#y#", &kind, &producer, &producer_size, &destination,
+    if (!PyArg_ParseTuple(args, "iy#y#LLpLiLy#y#y#y#y#y#", &kind, &producer, &producer_size, &destination,
                           &destination_size, &sequence, &broker_sequence, &persistent, &expiration, &priority,
                           &timestamp, &body, &body_size, &properties, &properties_size, &field, &field_size, &key,
-                          &key_size, &tail, &tail_size))
+                          &key_size, &text, &text_size, &tail, &tail_size))
         return NULL;
     if (priority < -128 || priority > 127) {
         PyErr_SetString(PyExc_OverflowError, "a priority has 8 bits");
@@ -93,7 +93,7 @@ static PyObject *plain_add(PyObject *module, PyObject *args)
         Py_RETURN_NONE;
 
     Py_ssize_t content_size = kind == TEXT ? 9 + body_size : body_size ? 5 + body_size : 1;
-    Py_ssize_t frame_size = FRAME_FIXED + 2 * producer_size + destination_size + content_size +
+    Py_ssize_t frame_size = FRAME_FIXED + 2 * producer_size + destination_size + text_size + content_size +
                             (properties_size ? 4 + properties_size : 0);
     Py_ssize_t size = field_size + 1 + varint_size((uint64_t)key_size) + key_size + 1 +
                       varint_size((uint64_t)frame_size) + frame_size + tail_size;
@@ -116,7 +116,8 @@ static PyObject *plain_add(PyObject *module, PyObject *args)
     to = put(to, producer, producer_size);
     to = put(to, destination, destination_size);
     to = put_zeros(to, 2); /* transaction id, original destination */
-    to = put(to, "\1\x6e\0", 3); /* message id without a text */
+    to = put(to, "\1\x6e", 2); /* message id */
+    to = put(to, text, text_size);
     to = put(to, producer, producer_size);
     to = put_number(to, (uint64_t)sequence, 8);
     to = put_number(to, (uint64_t)broker_sequence, 8);

@@ -14,6 +14,7 @@ def plain_add(
     properties: bytes,
     field: bytes,
     key: bytes,
+    text: bytes,
     tail: bytes,
     /,
 ) -> bytes | None:
@@ -25,6 +26,7 @@ def plain_add(
     field                  encoded fields of the record before the message id: the transaction, if any, and the
                            destination
     key                    the message id in UTF-8
+    text                   encoded text of the message id (``Message.text_view``)
     tail                   encoded fields of the priority
 
     Return None if modified UTF-8 differs from ``body``, a text. Raises OverflowError for a number that is out of range.

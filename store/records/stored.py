@@ -24,7 +24,7 @@ _TEXT: Final = int(BodyKind.TEXT)
 _BYTES: Final = int(BodyKind.BYTES)
 # Fixed parts of a frame (fields.py); x: the field is absent, or 0.
 _HEAD: Final = struct.Struct(">iBxxxxx")  # size, type; command id, response required
-_BETWEEN_PRODUCERS: Final = b"\0\0\1\x6e\0"  # transaction, original destination; message id without a text
+_BETWEEN_PRODUCERS: Final = b"\0\0\1\x6e"  # transaction, original destination; message id
 # sequence, broker sequence; original transaction, group, its sequence, correlation; persistent, expiration, priority;
 # reply to; timestamp; type
 _MIDDLE: Final = struct.Struct(">qqxxxxxxx?qbxqx")
@@ -58,7 +58,6 @@ def _encode_plain(message: Message, transaction: TransactionId | None) -> bytes 
         or message.group_id is not None
         or message.group_sequence
         or message.user_id is not None
-        or message.text_view is not None
         or message.original_destination is not None
         or message.redelivery_counter
     ):
@@ -89,6 +88,7 @@ def _encode_plain(message: Message, transaction: TransactionId | None) -> bytes 
             encode_properties(properties) if properties else b"",
             field,
             message_id.encode(),
+            loose.NULL if message.text_view is None else loose.string(message.text_view),
             PRIORITIES[message.priority],
         )
     except (OverflowError, IndexError, struct.error) as error:
@@ -109,6 +109,7 @@ def _plain_add(
     properties: bytes,
     field: bytes,
     key: bytes,
+    text: bytes,
     tail: bytes,
 ) -> bytes | None:
     """Do the same as ``native.plain_add`` (see native.pyi) in Python. Raises struct.error for a number that is out of
@@ -121,7 +122,7 @@ def _plain_add(
     else:
         content = _CONTENT.pack(1, length) if length else loose.NULL
     marshalled = loose.blob(properties) if properties else loose.NULL
-    size = _FIXED + 2 * len(producer) + len(destination) + len(content) + length + len(marshalled)
+    size = _FIXED + 2 * len(producer) + len(destination) + len(text) + len(content) + length + len(marshalled)
     frame_length = varint(size + 4)
     key_size = len(key)
     key_length = SHORT[key_size] if key_size < 128 else varint(key_size)
@@ -139,6 +140,7 @@ def _plain_add(
             producer,
             destination,
             _BETWEEN_PRODUCERS,
+            text,
             producer,
             _MIDDLE.pack(sequence, broker_sequence, persistent, expiration, priority, timestamp),
             content,

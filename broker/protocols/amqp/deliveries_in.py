@@ -65,7 +65,7 @@ class DeliveriesIn:
             if link.credit <= 0:
                 raise AmqpError(TRANSFER_LIMIT, "the link has no credit for this message", Scope.LINK)
             link.partial = delivery = IncomingDelivery(
-                transfer.delivery_id, transfer.delivery_tag, transfer.message_format or 0, is_settled=False
+                transfer.delivery_id, transfer.delivery_tag, transfer.message_format or 0
             )
         elif not _continues(delivery, transfer):
             text = "a delivery is incomplete, and this transfer names another one"

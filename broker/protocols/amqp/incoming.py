@@ -1,8 +1,9 @@
 """Decoder of messages from AMQP clients: maps them to the broker's messages, as ActiveMQ's transformer ``native`` does
 (docs/formats/amqp.md). Pure.
 
-The body is the complete encoded message, so other AMQP clients get it byte for byte. Values that the broker and
-selectors need are fields and properties. ``protocols.encoded`` decodes the body for clients of other protocols.
+The body of the broker's message is the complete encoded message, so other AMQP clients get it byte for byte. Values
+that the broker and selectors need are copied to fields and properties. ``protocols.encoded`` decodes the
+body for clients of other protocols.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tandemmq.broker.protocols.encoded import NATIVE
 from tandemmq.store.records.loose import has_room_for
 from tandemmq.store.records.message import TIME_MAX, BodyKind, Destination, DestinationKind, Message, PropertyValue
 from tandemmq.store.records.properties import Long
+from tandemmq.store.records.remembered import remember
 
 MESSAGE_FORMAT: Final = "JMS_AMQP_MESSAGE_FORMAT"
 HAS_HEADER: Final = "JMS_AMQP_HEADER"
@@ -39,6 +41,7 @@ PROPERTIES_MAX: Final = 1_000
 PRIORITY_MAX: Final = 9
 DEFAULT_PRIORITY: Final = 4
 _INT_MAX: Final = 0x7FFFFFFF
+_DELIVERY: Final = "x-opt-delivery-"  # of the annotations that schedule a message
 _DELIVERY_TIME: Final = "x-opt-delivery-time"
 _DELIVERY_DELAY: Final = "x-opt-delivery-delay"
 _CRON: Final = "x-opt-delivery-cron"
@@ -68,6 +71,10 @@ _FIELDS: Final = frozenset(
     ]
 )
 _NOWHERE: Final = Destination(DestinationKind.QUEUE, "")
+# Properties of a few message annotations that do not schedule the message, and their number of values. Those of Qpid
+# JMS are equal in all messages for one destination.
+usual_annotations: dict[bytes, tuple[dict[str, PropertyValue], int]] = {}
+_USUAL_MAX: Final = 4
 
 
 class Incoming:
@@ -79,7 +86,7 @@ class Incoming:
         self._now = now
         self._to: Any = None
         self._has_delivery_time = False
-        self._values_left = VALUES_MAX  # limit of values in the maps that are not read yet
+        self._values_left = VALUES_MAX  # limit of values in the maps that are still to be read
         self.properties: dict[str, PropertyValue] = {}
         found = scan(encoded)
         self._by_code = {each.code: each for each in found}
@@ -88,7 +95,7 @@ class Incoming:
             if each.code in sections.BODY:
                 body += each.stop - each.start
         if len(encoded) - body > ENVELOPE_BYTES_MAX:
-            raise _too_much(f"{len(encoded) - body} bytes beside its body, and {ENVELOPE_BYTES_MAX} are allowed")
+            raise _too_much(f"{len(encoded) - body} bytes outside its body; {ENVELOPE_BYTES_MAX} are allowed")
 
     def message(self, destination: Destination | None, message_id: str, message_format: int) -> Message:
         """Return the message. If ``destination`` is None, the property ``to`` names it. Raises AmqpError if the message
@@ -97,14 +104,15 @@ class Incoming:
             destination or _NOWHERE, message_id, self._encoded, BodyKind.BYTES, properties=self.properties
         )
         self._apply_header(message)
-        self._apply_annotations(sections.MESSAGE_ANNOTATIONS, ANNOTATION)
+        self._apply_message_annotations()
         self._apply_application_properties()
         self._apply_properties(message)
         if destination is None:
             if self._to is None:
-                raise AmqpError(PRECONDITION_FAILED, "the message has no address in its property to", Scope.LINK)
+                raise AmqpError(PRECONDITION_FAILED, "the message has no address in the property `to`", Scope.LINK)
             message.destination = destination_of(self._to)
-        self._apply_annotations(sections.FOOTER, FOOTER)
+        if sections.FOOTER in self._by_code:
+            self._put_all(self._map(sections.FOOTER), FOOTER)
         if message_format:
             self.properties[MESSAGE_FORMAT] = Long(message_format)
         if len(self.properties) > PROPERTIES_MAX:
@@ -151,13 +159,33 @@ class Incoming:
             raise DecodeError(f"the section 0x{code:x} is not a map")
         return found
 
-    def _apply_annotations(self, code: int, prefix: str) -> None:
-        for key, value in self._map(code).items():
-            if not isinstance(key, str):
-                continue
-            self._put(prefix + key, value)
-            if code == sections.MESSAGE_ANNOTATIONS and value is not None:
-                self._schedule(key, value)
+    def _apply_message_annotations(self) -> None:
+        section = self._by_code.get(sections.MESSAGE_ANNOTATIONS)
+        if section is None:
+            return
+        content = self._encoded[section.value : section.stop]
+        known = usual_annotations.get(content)
+        if known is not None:
+            usual, count = known
+            self.properties.update(usual)
+            self._values_left -= count
+            return
+        left = self._values_left
+        found = self._map(sections.MESSAGE_ANNOTATIONS)
+        self._put_all(found, ANNOTATION)
+        names = [key for key in found if isinstance(key, str)]
+        for key in names:
+            if found[key] is not None:
+                self._schedule(key, found[key])
+        if len(names) <= _USUAL_MAX and not any(key.startswith(_DELIVERY) for key in names):
+            usual = {name: value for name, value in self.properties.items() if name.startswith(ANNOTATION)}
+            if not any(isinstance(value, (list, dict)) for value in usual.values()):
+                remember(usual_annotations, content, (usual, left - self._values_left), 2 * len(content))
+
+    def _put_all(self, found: dict[Any, Any], prefix: str) -> None:
+        for key, value in found.items():
+            if isinstance(key, str):
+                self._put(prefix + key, value)
 
     def _schedule(self, key: str, value: Any) -> None:
         """Delay or repeat the delivery. A delivery time takes precedence over a delay, as in Artemis."""
@@ -218,6 +246,8 @@ class Incoming:
                 self.properties[name] = str(value)
 
     def _apply_application_properties(self) -> None:
+        if sections.APPLICATION_PROPERTIES not in self._by_code:
+            return
         for key, value in self._map(sections.APPLICATION_PROPERTIES).items():
             if not isinstance(key, str):
                 raise DecodeError("the name of an application property is not a string")
@@ -261,7 +291,7 @@ def _field(text: str | None) -> str | None:
 
 def _fitting(text: str) -> str:
     if not has_room_for(text):
-        raise _too_much("a text in its properties of more than 65,535 bytes")
+        raise _too_much("a property with a text of more than 65,535 bytes")
     return text
 
 

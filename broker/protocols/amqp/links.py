@@ -47,20 +47,32 @@ def do_nothing() -> None:
     """Do nothing."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class IncomingDelivery:
     """A delivery from the client. ``size``: bytes of the frames that have arrived; ``encoded``: the complete message,
-    after the last frame."""
+    after the last frame. ``content``: collects a delivery with more than one frame."""
 
-    delivery_id: int
-    delivery_tag: bytes | None
-    message_format: int
-    is_settled: bool
-    is_resumed: bool = False
-    transaction_id: bytes | None = None
-    content: BytesIO | None = None  # of a delivery with more than one frame
-    size: int = 0
-    encoded: bytes = b""
+    __slots__ = (
+        "content",
+        "delivery_id",
+        "delivery_tag",
+        "encoded",
+        "is_resumed",
+        "is_settled",
+        "message_format",
+        "size",
+        "transaction_id",
+    )
+
+    def __init__(self, delivery_id: int, delivery_tag: bytes | None, message_format: int) -> None:
+        self.delivery_id = delivery_id
+        self.delivery_tag = delivery_tag
+        self.message_format = message_format
+        self.is_settled = False
+        self.is_resumed = False
+        self.transaction_id: bytes | None = None
+        self.content: BytesIO | None = None
+        self.size = 0
+        self.encoded = b""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -138,6 +150,8 @@ class OutLink:
 def kept_outcome(state: Any) -> schema.Composite | None:
     """Return the outcome as the broker keeps and repeats it, without annotations and with a short error; None if the
     state is no outcome. Values from a client may be long, or arrays that the broker cannot write."""
+    if isinstance(state, (schema.Accepted, schema.Released)):
+        return state
     if isinstance(state, schema.Modified):
         # prove: amqp-outcomes-are-kept-short "schema.Modified(" -> "state if state else schema.Modified("
         return schema.Modified(state.delivery_failed, state.undeliverable_here)
@@ -147,8 +161,6 @@ def kept_outcome(state: Any) -> schema.Composite | None:
             return schema.Rejected()
         text = None if error.description is None else error.description[:REASON_CHARACTERS_MAX]
         return schema.Rejected(Error(error.condition[:REASON_CHARACTERS_MAX], text))
-    if isinstance(state, (schema.Accepted, schema.Released)):
-        return state
     return None
 
 

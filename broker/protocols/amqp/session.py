@@ -68,7 +68,7 @@ from tandemmq.broker.protocols.amqp.opening import (
 )
 from tandemmq.broker.protocols.amqp.outgoing import TakesLong, encode
 from tandemmq.broker.protocols.amqp.output import AmqpOutput
-from tandemmq.broker.protocols.amqp.schema import Error
+from tandemmq.broker.protocols.amqp.schema import Disposition, Error, Transfer
 from tandemmq.broker.protocols.amqp.transactions import Transactions
 from tandemmq.broker.protocols.output import roomy, uncounted
 from tandemmq.broker.protocols.session import COMMANDS_MAX, RECEIVED_BYTES_MAX
@@ -103,6 +103,8 @@ class State(Enum):
     OVER = auto()
 
 
+_INIT: Final = State.INIT
+_CONNECTED: Final = State.CONNECTED
 _WAITS: Final = (State.LOGGING_IN, State.CONNECTING, State.OVER)
 _HEADERS: Final = (State.SASL_HEADER, State.AMQP_HEADER)
 
@@ -229,14 +231,15 @@ class AmqpSession(AmqpOutput):
         taken = scanned = 0
         self._is_blocked = False
         for _ in range(FRAMES_MAX):
-            if self._state in _WAITS:
+            is_connected = self._state is _CONNECTED
+            if not is_connected and self._state in _WAITS:
                 return False
             if len(commands) >= COMMANDS_MAX or taken >= RECEIVED_BYTES_MAX or scanned >= SCANNED_MAX:
                 return True
             if self._deferred is not None:
                 scanned += self._take_deferred(commands)
                 continue
-            if self._state in _HEADERS:
+            if not is_connected and self._state in _HEADERS:
                 header = self._cutter.header()
                 if header is None:
                     return False
@@ -272,29 +275,25 @@ class AmqpSession(AmqpOutput):
 
     def _take_frame(self, frame: Frame, commands: list[Command]) -> int:
         """Handle a frame; return the number of examined deliveries."""
-        if (frame.type == OF_SASL) is not (self._state is State.INIT):
+        is_init = self._state is _INIT
+        if (frame.type == OF_SASL) is not is_init:
             raise AmqpError(FRAMING_ERROR, f"a frame of type {frame.type} comes at the wrong time")
         if not frame.body:
-            if self._state is State.INIT:
+            if is_init:
                 raise AmqpError(FRAMING_ERROR, "a frame of SASL is empty")
             return 0
         performative, payload_at = read_performative(frame.body)
-        if self._state is State.INIT:
+        if self._state is _CONNECTED:
+            return self._take_connected(frame.channel, performative, frame.body[payload_at:], commands)
+        if is_init:
             if not isinstance(performative, schema.SaslInit):
                 raise AmqpError(FRAMING_ERROR, f"{type(performative).__name__} comes before the SASL init")
             self._begin_login(performative, commands)
-            return 0
-        if self._state is State.OPEN:
+        else:
             if not isinstance(performative, schema.Open):
                 raise AmqpError(ILLEGAL_STATE, f"{type(performative).__name__} comes before the open")
             self._open(performative, commands)
-            return 0
-        if isinstance(performative, schema.Close):
-            self._close(commands)
-            return 0
-        if isinstance(performative, schema.Open):
-            raise AmqpError(ILLEGAL_STATE, "a connection is opened once")
-        return self._take_of_channel(frame.channel, performative, frame.body[payload_at:], commands)
+        return 0
 
     # ---- login and open
 
@@ -377,22 +376,29 @@ class AmqpSession(AmqpOutput):
 
     # ---- sessions
 
-    def _take_of_channel(
+    def _take_connected(
         self, number: int, performative: schema.Composite, payload: bytes, commands: list[Command]
     ) -> int:
-        if number > CHANNEL_MAX:
-            raise AmqpError(FRAMING_ERROR, f"the channel {number} is above channel-max")
         channel = self._channels.get(number)
-        if isinstance(performative, schema.Begin):
-            if channel is not None:
-                raise AmqpError(NOT_ALLOWED, f"the channel {number} has a session already")
-            self._begin(number, performative, commands)
-            return 0
-        if channel is None:
-            raise AmqpError(NOT_ALLOWED, f"there is no session on the channel {number}")
-        if isinstance(performative, schema.End):
-            self._end_channel(channel, commands)
-            return 0
+        kind = type(performative)
+        if channel is None or (kind is not Transfer and kind is not Disposition):  # nearly all frames are of these two
+            if kind is schema.Close:
+                self._close(commands)
+                return 0
+            if kind is schema.Open:
+                raise AmqpError(ILLEGAL_STATE, "a connection is opened once")
+            if number > CHANNEL_MAX:
+                raise AmqpError(FRAMING_ERROR, f"the channel {number} is above channel-max")
+            if isinstance(performative, schema.Begin):
+                if channel is not None:
+                    raise AmqpError(NOT_ALLOWED, f"the channel {number} has a session already")
+                self._begin(number, performative, commands)
+                return 0
+            if channel is None:
+                raise AmqpError(NOT_ALLOWED, f"there is no session on the channel {number}")
+            if kind is schema.End:
+                self._end_channel(channel, commands)
+                return 0
         if channel.is_ending:
             return 0
         before = channel.scanned

@@ -84,7 +84,7 @@ class Decimal(bytes):
 
 
 class Array(NamedTuple):
-    """An array. The types of its elements determine their constructor."""
+    """An array. The type of its elements determines their constructor."""
 
     items: tuple[Any, ...]
 
@@ -232,7 +232,7 @@ class Reader:
         else:
             found = self._map(count, depth)
         if self.at != stop:
-            raise DecodeError("the size of a list, map or array is not that of its values")
+            raise DecodeError("the size of a list, map or array differs from the size of its values")
         return found
 
     def _count(self, is_wide: bool) -> int:
@@ -270,7 +270,7 @@ class Reader:
             code = self.data[self.at]
             self.at += 1
             if code == 0:
-                raise DecodeError("an array of values that are described twice")
+                raise DecodeError("an array has elements with two descriptors")
             return Array(tuple([Described(descriptor, self._of(code, depth)) for _ in range(count)]))
         return Array(tuple([self._of(code, depth) for _ in range(count)]))
 
@@ -311,7 +311,7 @@ def _sized(code: int, data: bytes) -> bytes:
 
 
 def encode_list(items: list[bytes]) -> bytes:
-    """Return a list of values that are encoded already."""
+    """Return the bytes of a list of encoded values."""
     if not items:
         return b"\x45"
     return _compound(0xC0, len(items), b"".join(items))
@@ -334,7 +334,7 @@ def _array(value: Array) -> bytes:
         return _compound(0xE0, 0, b"\x40")
     kind = type(items[0])
     if any(type(each) is not kind for each in items):
-        raise ValueError("the elements of an array have one type")
+        raise ValueError("the elements of an array have different types")
     if kind in (str, Symbol, bytes):
         code = {str: 0xB1, Symbol: 0xB3, bytes: 0xB0}[kind]
         texts = [each if kind is bytes else each.encode() for each in items]

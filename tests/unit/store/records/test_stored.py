@@ -56,6 +56,7 @@ def messages(draw: st.DrawFn) -> Message:
         **rare,
     )
     message.broker_sequence = draw(st.sampled_from([0, 5, (1 << 63) - 1]))
+    message.text_view = draw(st.sampled_from([None, None, "", "ID:client", "ü\0"]))
     return message
 
 
@@ -74,10 +75,12 @@ def test_a_number_that_has_no_room_is_named(change: dict[str, int]) -> None:
             encode_stored(Message(QUEUES[0], IDS[0], b"x", **{"timestamp": 1, **change}))
 
 
+@pytest.mark.parametrize("text", [None, "ID:client"])
 @pytest.mark.parametrize("transaction", [None, LocalTransactionId("c-1", 7), XaTransactionId(257, b"\1\2\3", b"\xff")])
-def test_the_usual_message_is_made_in_one_piece(transaction: TransactionId | None) -> None:
+def test_the_usual_message_is_made_in_one_piece(transaction: TransactionId | None, text: str | None) -> None:
     properties: dict[str, PropertyValue] = {"ActiveMQ.MQTT.QoS": 1}
     message = Message(QUEUES[0], IDS[0], b"text", BodyKind.TEXT, persistent=True, timestamp=1, properties=properties)
+    message.text_view = text
     encode_stored(message)
     made = stored._encode_plain(message, transaction)
     assert made == encode_add(message, encode_message(message), transaction)

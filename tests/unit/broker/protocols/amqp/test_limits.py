@@ -196,7 +196,7 @@ def test_nesting_of_a_performative_is_limited(connect: Make) -> None:
         ),
         (
             section(0x78, {Symbol("k"): b"x" * ENVELOPE_BYTES_MAX}),
-            (RESOURCE_LIMIT, "a message has 1048596 bytes beside its body, and 1048576 are allowed"),
+            (RESOURCE_LIMIT, "a message has 1048596 bytes outside its body; 1048576 are allowed"),
         ),
         *(
             (section(late, {}) + early, (DECODE_ERROR, f"the section 0x{early[2]:x} of a message comes too late"))

@@ -12,13 +12,24 @@ from hypothesis import strategies as st
 
 from tandemmq.broker.core.commands import Undeliverable
 from tandemmq.broker.core.selector import compile_selector
-from tandemmq.broker.protocols.amqp import schema
+from tandemmq.broker.protocols.amqp import incoming, schema
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import DECODE_ERROR, AmqpError
 from tandemmq.broker.protocols.amqp.incoming import MESSAGE_FORMAT, Incoming
 from tandemmq.broker.protocols.amqp.outgoing import TakesLong, encode
 from tandemmq.broker.protocols.amqp.sections import SECTIONS_MAX
-from tandemmq.broker.protocols.amqp.types import Array, Described, Symbol, Timestamp, UByte, UInt, ULong, UShort, Uuid
+from tandemmq.broker.protocols.amqp.types import (
+    VALUES_MAX,
+    Array,
+    Described,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+    Uuid,
+)
 from tandemmq.broker.protocols.amqp.types import encode as encode_value
 from tandemmq.broker.protocols.encoded import NATIVE
 from tandemmq.store.records.altered import EXPIRATION_PROPERTY, altered
@@ -189,6 +200,41 @@ def test_annotations_and_footers_become_properties() -> None:
         NATIVE: True,
     }
     assert encoded_again(message) == rest
+
+
+@pytest.mark.parametrize(
+    ("annotations", "is_kept"),
+    [
+        ({Symbol("x-opt-jms-msg-type"): Byte(5), Symbol("x-opt-jms-dest"): Byte(1)}, True),
+        ({Symbol("x-a"): True, Symbol("x-b"): None, UInt(5): "left out"}, True),
+        ({Symbol("x-a"): ["b"]}, False),
+        ({Symbol(f"x-{number}"): number for number in range(9)}, False),
+        ({Symbol("x-a"): "b", Symbol("x-opt-delivery-time"): Long(NOW + 2_000)}, False),
+    ],
+)
+def test_annotations_have_the_same_effect_in_each_message(annotations: dict[Any, Any], is_kept: bool) -> None:
+    encoded = section(0x72, annotations) + value("x")
+
+    def at(now: int, head: bytes = b"") -> list[tuple[str, type, object]]:
+        found = Incoming(head + encoded, now).message(QUEUE, "ID:a-1-1:-1:1:1", 0).properties or {}
+        return [(name, type(each), each) for name, each in found.items()]
+
+    incoming.usual_annotations.clear()
+    alone = at(NOW)
+    incoming.usual_annotations.clear()
+    assert at(NOW, header(first_acquirer=True)) != alone
+    assert len(incoming.usual_annotations) == is_kept
+    assert at(NOW) == alone
+    known = at(NOW + 500)
+    incoming.usual_annotations.clear()
+    assert at(NOW + 500) == known
+
+
+def test_values_of_annotations_count_in_each_message() -> None:
+    encoded = section(0x72, {Symbol("x-a"): 1}) + section(0x74, {"k": [1] * (VALUES_MAX - 4)}) + value("x")
+    for _ in range(2):
+        with pytest.raises(AmqpError, match="values"):
+            mapped(encoded)
 
 
 def test_a_message_mapped_by_activemq_is_encoded_with_its_sections() -> None:
