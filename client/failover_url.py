@@ -1,12 +1,12 @@
-"""The URL of one broker, or of a pair: its contents, and which addresses to try when. Pure.
+"""The URL of one broker, or of a pair: its contents, and the order and times of attempts. Pure.
 
     stomp://host:port
     stomp+ssl://host:port
     failover:(stomp://a:61613,stomp://b:61613)?initialReconnectDelay=10&randomize=false
 
 Option names, defaults and meanings are those of ActiveMQ's failover transport (FailoverTransport.java, 5.17).
-``OPTIONS`` is the one table of them: each is done, ignored with its reason in ``FailoverUrl.remarks``, or refused with
-its reason; docs/clients.md shows the same table. Uses neither sockets nor clocks.
+``OPTIONS`` lists them: each is supported, ignored with its reason in ``FailoverUrl.remarks``, or refused with its
+reason; docs/clients.md shows the same table. Uses neither sockets nor clocks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
-__all__ = ["OPTIONS", "Address", "FailoverUrl", "Fate", "Option", "UrlError"]
+__all__ = ["OPTIONS", "Address", "FailoverUrl", "Option", "Treatment", "UrlError"]
 
 DEFAULT_STOMP_PORT = 61613
 DEFAULT_STOMP_SSL_PORT = 61614
@@ -52,11 +52,10 @@ class Address:
 class FailoverUrl:
     """Addresses to try, and limits of the attempts. Times are milliseconds.
 
-    A *round* is one attempt at each address. ``max_reconnect_attempts``: number of rounds after a loss, -1 forever, 0
-    none; at the first connection ``startup_max_reconnect_attempts`` counts instead unless it is -1, and one round is
-    always made. ``timeout_ms``: a send that finds no broker for this time gives up; -1 waits as long as the rounds
-    last. ``heart_beat_ms``: interval of the heart-beats of both sides; 0 is never. ``remarks``: options that have no
-    effect, each with the reason.
+    A *round* is one attempt at each address. ``max_reconnect_attempts``: number of rounds after a loss; -1: no limit,
+    0: none. For the first connection, ``startup_max_reconnect_attempts`` applies unless it is -1, with at least one
+    round. ``timeout_ms``: a send fails after this time without a broker; -1: after the last round. ``heart_beat_ms``:
+    interval of the heart-beats of both sides; 0: none. ``remarks``: options that have no effect, each with the reason.
     """
 
     addresses: tuple[Address, ...]
@@ -93,7 +92,7 @@ class FailoverUrl:
         remarks: list[str] = []
         for name, value in parse_qsl(matched["options"] or "", keep_blank_values=True):
             option = _option(name)
-            if option.fate is Fate.IGNORED:
+            if option.treatment is Treatment.IGNORED:
                 remarks.append(f"{name} does nothing here: {option.meaning}")
             else:
                 settings[option.field] = _value(name, option, value)
@@ -104,7 +103,7 @@ class FailoverUrl:
         options = "&".join(
             f"{name}={_written(getattr(self, option.field))}"
             for name, option in OPTIONS.items()
-            if option.fate is Fate.DONE
+            if option.treatment is Treatment.SUPPORTED
             and name not in _SYNONYMS
             and getattr(self, option.field) != getattr(_DEFAULTS, option.field)
         )
@@ -113,8 +112,8 @@ class FailoverUrl:
     def pauses_seconds(self, *, is_first: bool) -> Iterator[float]:
         """Yield the pause before each round; ends when the rounds are used up.
 
-        The first attempt is made at once, the first after a loss after ``initial_reconnect_delay_ms``; from then on the
-        pause grows by the multiplier.
+        The first connection is tried at once, a reconnect after ``initial_reconnect_delay_ms``; then each pause grows
+        by the multiplier.
         """
         limit = self.max_reconnect_attempts
         if is_first:
@@ -128,13 +127,13 @@ class FailoverUrl:
                 yield 0.0
             else:
                 yield min(delay, self.max_reconnect_delay_ms) / 1000
-                # Stops growing at the limit: a client that waits for days must not overflow a float.
+                # The delay stops growing at the limit, so it does not overflow a float after days.
                 if self.use_exponential_back_off and delay < self.max_reconnect_delay_ms:
                     delay *= self.back_off_multiplier
             made += 1
 
     def order(self, failed: Address | None, chance: random.Random) -> list[Address]:
-        """Return the addresses in the order to try: shuffled with ``randomize``, and the one that just failed last."""
+        """Return the addresses in the order to try: shuffled if ``randomize``; ``failed`` is the last."""
         addresses = [address for address in self.addresses if address != failed]
         if self.randomize:
             chance.shuffle(addresses)
@@ -143,10 +142,10 @@ class FailoverUrl:
         return addresses
 
 
-class Fate(Enum):
-    """Treatment of an option."""
+class Treatment(Enum):
+    """Treatment of an option by the client."""
 
-    DONE = "supported"
+    SUPPORTED = "supported"
     IGNORED = "ignored"
     REFUSED = "refused"
 
@@ -164,22 +163,22 @@ class Reader(NamedTuple):
 class Option(NamedTuple):
     """Option of the URL. ``meaning``: its effect, or the reason why it has no effect or is refused."""
 
-    fate: Fate
+    treatment: Treatment
     meaning: str
     field: str = ""
     reader: Reader | None = None
 
 
-def _done(meaning: str, field: str, reader: Reader) -> Option:
-    return Option(Fate.DONE, meaning, field, reader)
+def _supported(meaning: str, field: str, reader: Reader) -> Option:
+    return Option(Treatment.SUPPORTED, meaning, field, reader)
 
 
 def _ignored(meaning: str) -> Option:
-    return Option(Fate.IGNORED, meaning)
+    return Option(Treatment.IGNORED, meaning)
 
 
 def _refused(meaning: str) -> Option:
-    return Option(Fate.REFUSED, meaning)
+    return Option(Treatment.REFUSED, meaning)
 
 
 def _address(text: str) -> Address:
@@ -229,39 +228,40 @@ _ONE_LISTENS = "only the master of a pair listens"
 _KEPT_ANYHOW = "the client keeps each message until its receipt, at most `window` messages"
 
 OPTIONS: Final[Mapping[str, Option]] = {
-    "initialReconnectDelay": _done(
+    "initialReconnectDelay": _supported(
         "pause after a lost connection, and first pause between two rounds",
         "initial_reconnect_delay_ms",
         _MILLISECONDS,
     ),
-    "maxReconnectDelay": _done("longest pause between two rounds", "max_reconnect_delay_ms", _MILLISECONDS),
-    "useExponentialBackOff": _done("whether pauses increase", "use_exponential_back_off", _FLAG),
-    "backOffMultiplier": _done("factor by which pauses increase", "back_off_multiplier", _MULTIPLIER),
-    "reconnectDelayExponent": _done("older name of backOffMultiplier", "back_off_multiplier", _MULTIPLIER),
-    "maxReconnectAttempts": _done(
-        "rounds over all addresses after a loss; -1: no limit, 0: none (as ActiveMQ 5.6 and later)",
+    "maxReconnectDelay": _supported("longest pause between two rounds", "max_reconnect_delay_ms", _MILLISECONDS),
+    "useExponentialBackOff": _supported("whether pauses increase", "use_exponential_back_off", _FLAG),
+    "backOffMultiplier": _supported("factor by which pauses increase", "back_off_multiplier", _MULTIPLIER),
+    "reconnectDelayExponent": _supported("older name of backOffMultiplier", "back_off_multiplier", _MULTIPLIER),
+    "maxReconnectAttempts": _supported(
+        "rounds over all addresses after a lost connection; -1: no limit, 0: none (as ActiveMQ 5.6 and later)",
         "max_reconnect_attempts",
         _LIMIT,
     ),
-    "startupMaxReconnectAttempts": _done(
+    "startupMaxReconnectAttempts": _supported(
         "rounds for the first connection, at least one; -1: the value of maxReconnectAttempts",
         "startup_max_reconnect_attempts",
         _LIMIT,
     ),
-    "randomize": _done(
+    "randomize": _supported(
         "try the addresses in random order; the address that was just lost is always last", "randomize", _FLAG
     ),
-    "timeout": _done("time without a broker after which a send, flush or commit fails", "timeout_ms", _LIMIT),
-    "warnAfterReconnectAttempts": _done(
+    "timeout": _supported("time without a broker after which a send, flush or commit fails", "timeout_ms", _LIMIT),
+    "warnAfterReconnectAttempts": _supported(
         "log the first failed round, then each n-th one; 0 or less: none", "warn_after_reconnect_attempts", _LIMIT
     ),
-    "nested.connectionTimeout": _done(
-        "time until an address must answer with CONNECTED (ActiveMQ: 30000, until the TCP connection)",
+    "nested.connectionTimeout": _supported(
+        "time limit for CONNECTED, default 5000 (ActiveMQ: 30000, for the TCP connection)",
         "connect_timeout_ms",
         _MILLISECONDS_FROM_1,
     ),
-    "nested.wireFormat.maxInactivityDuration": _done(
-        "interval of heart-beats in both directions; silence of 1.5 intervals is a loss; 0: none (ActiveMQ: 30000)",
+    "nested.wireFormat.maxInactivityDuration": _supported(
+        "interval of heart-beats in both directions; after 1.5 intervals of silence the connection is lost; "
+        "0: no heart-beats (default of ActiveMQ: 30000)",
         "heart_beat_ms",
         _MILLISECONDS,
     ),
@@ -273,7 +273,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "priorityURIs": _ignored(_ONE_LISTENS),
     "trackMessages": _ignored(_KEPT_ANYHOW),
     "maxCacheSize": _ignored(_KEPT_ANYHOW),
-    "trackTransactionProducers": _ignored("STOMP has no producers to register again"),
+    "trackTransactionProducers": _ignored("STOMP does not register producers"),
     "updateURIsSupported": _ignored(_NO_CONTROL),
     "rebalanceUpdateURIs": _ignored(_NO_CONTROL),
     "reconnectSupported": _ignored(_NO_CONTROL),
@@ -282,7 +282,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
     ),
     "reconnectDelay": _ignored("internal state of ActiveMQ; use initialReconnectDelay"),
     "updateURIsURL": _refused("list the addresses in the URL"),
-    "nested.*": _refused("only the nested options of docs/clients.md are supported"),
+    "nested.*": _refused("only the nested options above are supported"),
     "jms.*": _refused("an option of ActiveMQ's Java client"),
 }
 _SYNONYMS = frozenset(("reconnectDelayExponent",))
@@ -290,14 +290,14 @@ _DEFAULTS = FailoverUrl((Address("localhost", DEFAULT_STOMP_PORT),))
 
 
 def _option(name: str) -> Option:
-    """Return the option of this name, done or ignored. UrlError when it is refused or unknown."""
+    """Return the option of this name, supported or ignored. Raises UrlError if it is refused or unknown."""
     option = OPTIONS.get(name)
     if option is None:
         option = OPTIONS.get(f"{name.partition('.')[0]}.*")
     if option is None:
-        done = (known for known, option in OPTIONS.items() if option.fate is Fate.DONE)
-        raise UrlError(f"option {name!r} is unknown; expected one of {', '.join(done)}")
-    if option.fate is Fate.REFUSED:
+        supported = (known for known, option in OPTIONS.items() if option.treatment is Treatment.SUPPORTED)
+        raise UrlError(f"option {name!r} is unknown; expected one of {', '.join(supported)}")
+    if option.treatment is Treatment.REFUSED:
         raise UrlError(f"option {name!r} is refused: {option.meaning}")
     return option
 

@@ -38,8 +38,8 @@ _HANDLER: Final = {
         "After a failed write or sync the content of the disk is unknown, so the master stops confirming."
     ),
     ("ignoreNoSpaceErrors", "`true`"): always(
-        "On a full disk the master stays master. Producers are refused with the reason; `store.disk_reserve` keeps "
-        "room for acknowledgements."
+        "On a full disk the master stays master while `store.disk_reserve` lasts, for acknowledgements. Producers wait "
+        "or are refused with the reason."
     ),
     ("noSpaceMessage", "`space`"): refused("A full disk is recognised by its errno (ENOSPC, EDQUOT). Leave it out."),
     ("ignoreSQLExceptions", "`true`; lease-locker and JDBC: `false`"): never(
@@ -57,15 +57,15 @@ _HANDLER: Final = {
         "The longest pause before a demoted broker tries again. The first pause is 0.2 s; each further one doubles.",
     ),
     ("systemExitOnShutdown", "`false`"): never(
-        "A demotion does not end the process: the broker becomes a standby. A failure that an operator must repair "
-        "ends it with exit code 1."
+        "A demotion does not end the process: the broker becomes a standby. A failed first start or an internal "
+        "error ends it with exit code 1."
     ),
 }
 
 _BROKER: Final = {
     ("restartAllowed", "`true`"): always("A demoted broker becomes a standby again."),
     ("systemExitOnShutdown", "`false`"): never(
-        "The process ends only by SIGTERM, or by a failure that an operator must repair."
+        "The process ends only by SIGTERM, Ctrl-C, a failed first start or an internal error."
     ),
     ("systemExitOnShutdownExitCode", "`0`"): refused(
         "Exit codes: 0 after SIGTERM, 1 if the broker cannot continue, 2 for wrong settings."

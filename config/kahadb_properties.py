@@ -31,7 +31,7 @@ _KAHADB: Final = {
     ("preallocationScope", "`ENTIRE_JOURNAL`"): fixed(
         ("entire_journal_async", "entire_journal"),
         "The next file is always allocated in advance, so acknowledgements have room on a full disk. The first file "
-        "of a term as master begins short, and grows.",
+        "of a new master is short, and grows.",
     ),
     ("preallocationStrategy", "`SPARSE_FILE`"): fixed(
         ("zeros", "chunked_zeros"),
@@ -59,13 +59,13 @@ _KAHADB: Final = {
         "store.enable_compaction", "Compaction copies all live records of sparse files, not only acknowledgements."
     ),
     ("compactAcksAfterNoGC", "`10`"): refused(
-        "Compaction begins when the journal is larger than twice its live bytes and two files. Set compaction_rate, "
+        "Compaction begins when the journal is larger than two files and twice its live bytes. Set compaction_rate, "
         "or enable_compaction = false."
     ),
     ("compactAcksIgnoresStoreGrowth", "`false`"): always(
         "Compaction also runs while the store grows. compaction_rate limits its cost."
     ),
-    ("failoverProducersAuditDepth", "`2048`"): accepted("0: the audit is off. Only changes are written."),
+    ("failoverProducersAuditDepth", "`2048`"): accepted("0: the audit is off. It is written only when it has changed."),
     ("maxFailoverProducersToTrack", "`64`"): accepted("0: the audit is off."),
     ("concurrentStoreAndDispatchQueues", "`true`"): never(
         "A message is delivered only when it is durable. Many messages share one sync."
@@ -79,7 +79,9 @@ _KAHADB: Final = {
     ),
     ("archiveCorruptedIndex", "`false`"): always("An unusable index is renamed, never deleted."),
     ("purgeRecoveredXATransactionStrategy", "`NEVER`"): accepted("Case-insensitive."),
-    ("indexCacheSize", "`10000`"): accepted("In index pages. Changes since the last checkpoint are also in memory."),
+    ("indexCacheSize", "`10000`"): accepted(
+        "In index pages. Changes since the last checkpoint take memory of their own."
+    ),
     ("indexWriteBatchSize", "`1000`"): refused(
         "A checkpoint writes all changed pages. Set checkpoint_records, checkpoint_bytes or checkpoint_interval."
     ),
@@ -115,13 +117,13 @@ _LOCKER: Final = {
     ("failIfLocked", "`false`"): accepted("For every kind of lock.", key="locker.fail_if_locked"),
 }
 
-_TRANSACTIONS: Final = "In ActiveMQ only for the journal of transactions. "
+_TRANSACTIONS: Final = "In ActiveMQ, it is only for the journal of transactions. "
 # Attributes of the database lockers, and of the shared-file locker.
 _LOCKER_KINDS: Final = {
-    ("directory", "that of the store"): accepted("Directory of the file of `shared-file`."),
+    ("directory", "that of the store"): accepted("Directory of the lock file of `shared-file`."),
     ("dataSource", "–"): accepted("An SQLAlchemy URL. Required for both kinds of database lock."),
     ("statements", "–"): accepted(
-        "The table `[locker.statements]`: names and SQL as in ActiveMQ, with its `?` parameters in its order."
+        "The table `[locker.statements]`: names, SQL, `?` parameters and their order as in ActiveMQ."
     ),
     ("queryTimeout", "`-1`"): accepted("In seconds. A wait for an answer is always limited."),
     ("createTablesOnStartup", "`false`"): accepted("On by default."),
@@ -143,14 +145,15 @@ _MKAHADB: Final = {
     ("queue", "–"): accepted("Pattern of the queues of a store.", key="store.filtered_persistence_adapters.queue"),
     ("topic", "–"): accepted("Pattern of the topics of a store.", key="store.filtered_persistence_adapters.topic"),
     ("perDestination", "`false`"): accepted(
-        "Refused beside a pattern, where it has no effect.", key="store.filtered_persistence_adapters.per_destination"
+        "Refused together with a pattern: it has no effect there.",
+        key="store.filtered_persistence_adapters.per_destination",
     ),
-    ("persistenceAdapter", "–"): refused("Set the keys that differ in the table of the store."),
+    ("persistenceAdapter", "–"): refused("In the table of the store, set the keys that differ."),
     ("usage", "–"): refused("Set disk_reserve in the table of the store."),
     ("transactionStore", "–"): refused(_JAVA),
     ("tempQueue", "–"): refused("Temporary queues are never stored."),
     ("tempTopic", "–"): refused("Temporary topics are never stored."),
-    ("journalMaxFileLength", "`32mb`"): accepted(_TRANSACTIONS + "Here for every store."),
+    ("journalMaxFileLength", "`32mb`"): accepted(_TRANSACTIONS + "Here it is for every store."),
     ("journalWriteBatchSize", "`4mb`"): refused(_TRANSACTIONS + "Set journal_max_write_batch_size."),
     ("journalCleanupInterval", "`30000`"): refused(_TRANSACTIONS + "Set cleanup_interval."),
     ("checkForCorruption", "`true`"): refused(_TRANSACTIONS + "Set check_for_corrupt_journal_files."),

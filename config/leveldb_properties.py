@@ -53,9 +53,7 @@ _LEVELDB: Final = {
     ("verifyChecksums", "`false`"): always(
         "Everything that is read from the journal is verified; otherwise damage would be copied unnoticed."
     ),
-    ("paranoidChecks", "`false`"): always(
-        "Damage is an error when it is found. The node takes no part until it has the data from the other nodes."
-    ),
+    ("paranoidChecks", "`false`"): always("Damage is an error when it is found. It is repaired from the other nodes."),
     ("indexFactory", "two Java classes"): refused("A Java class. The index is a B+tree."),
     ("indexMaxOpenFiles", "`1000`"): refused(
         "The index is one file and a list of free pages. Remove the setting.",

@@ -77,7 +77,7 @@ def _data_source(value: object) -> object:
 
 
 def _seconds(value: object) -> int:
-    """Parse ActiveMQ's queryTimeout, in ms: a plain number is seconds, and one below 1 means none."""
+    """Return ActiveMQ's queryTimeout in ms. A plain number is in seconds; below 1: the default."""
     try:
         if isinstance(value, str) and re.fullmatch(r"-?\d+", value):
             value = int(value)
@@ -135,7 +135,7 @@ class KindTable(Section):
     `[locker]`, as for every kind."""
 
     def options(self) -> dict[str, object]:
-        """Return the values of the operator and the defaults, as plain values, without those that have neither."""
+        """Return the operator's values, or else the defaults, as plain values. Keys that have neither are left out."""
         return {key: value for key, value in self.model_dump().items() if value is not None}
 
 
@@ -190,7 +190,7 @@ class LockerSettings(Section):
     lease_holder_id: str | None = Field(None, pattern=r"^[!-{}~]{1,100}$")
     """`lease-database`: name of this broker in the table. Default: the broker's name."""
     max_allowable_diff_from_db_time: Milliseconds | None = None
-    """`lease-database`: warn if the clocks of the database and of this host differ by more. 0 (default): no warning.
+    """`lease-database`: warn if the clocks of database and host differ by more than this. 0 (default): no warning.
     Leases always use the clock of the database."""
     query_timeout: Seconds | None = None
     """`database`, `lease-database`: time for an answer of the database. Default: half a lease, from 250ms to 5s."""
@@ -230,7 +230,7 @@ class LockerSettings(Section):
         kind, key = info.data.get("type"), str(info.field_name)
         if isinstance(kind, str) and key not in KEYS.get(kind, FOREIGN_KEYS):
             readers = [f'"{other}"' for other, keys in KEYS.items() if key in keys] or ["a kind that is installed"]
-            raise ValueError(f'nothing, since type is "{kind}"; with type = {" or ".join(readers)} it is read')
+            raise ValueError(f'no value if type is "{kind}"; only type = {" or ".join(readers)} reads it')
         return value
 
     def reads(self, key: str) -> bool:

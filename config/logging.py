@@ -35,8 +35,8 @@ def _flat(value: object) -> object:
 
 class LoggingSettings(Section):
     level: Level = "info"
-    """Lowest level that is logged: `debug`, `info`, `warning` or `error`. Libraries log at most `info` unless `loggers`
-    names them."""
+    """Lowest level that is logged: `debug`, `info`, `warning` or `error`. Libraries log no `debug` lines unless
+    `loggers` names them."""
     loggers: Annotated[dict[str, Level], BeforeValidator(_flat)] = Field(default_factory=dict)
     """Levels of packages or modules and all below them: `"broker.net" = "debug"`."""
     format: Annotated[Literal["text", "logfmt", "json"], AnyCase] = "text"

@@ -63,8 +63,8 @@ _POLICY_ENTRY: Final = {
     ("optimizedDispatch", "`false`"): always("The event loop dispatches directly."),
     ("consumersBeforeDispatchStarts", "`0`"): accepted(),
     ("timeBeforeDispatchStarts", "`0`"): accepted(),
-    ("messageGroupMapFactory", "`cached`"): refused("The owner of each group is stored, as memory allows."),
-    ("messageGroupMapFactoryType", "`cached`"): refused("The owner of each group is stored by the group's name."),
+    ("messageGroupMapFactory", "`cached`"): refused("The owner of each group is kept in memory, if there is room."),
+    ("messageGroupMapFactoryType", "`cached`"): refused("The owner of each group is found by the name of the group."),
     ("pendingMessageLimitStrategy", "–"): accepted("A table with `limit`."),
     ("messageEvictionStrategy", "–"): accepted("A table. Default `type`: `oldest`."),
     ("slowConsumerStrategy", "–"): accepted("A table. Default `type`: `abort_slow_consumer`."),
@@ -97,7 +97,7 @@ _POLICY_ENTRY: Final = {
     ("advisoryForDispatched", "`false`"): accepted("As in ActiveMQ 6."),
     ("advisoryForDiscardingMessages", "`false`"): accepted(),
     ("advisoryForFastProducers", "`false`"): never(
-        "A producer without room waits; status and log name it. For a message, set advisory_when_full."
+        "A producer without room waits; status and log name it. For an advisory, set advisory_when_full."
     ),
     ("advisoryForSlowConsumers", "`false`"): accepted(),
     ("advisoryWhenFull", "`false`"): accepted(),

@@ -54,7 +54,7 @@ class AuthorizationSettings(Subject):
     admin: Groups = ()
     """Groups that can create, also by first use, and delete."""
     network: Groups = ()
-    """Groups of other brokers: advisories also show them selectors and client ids of consumers."""
+    """Groups to which advisories also show selectors and client ids of consumers."""
 
 
 class LdapSettings(Section):

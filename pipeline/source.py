@@ -50,7 +50,7 @@ class JournalDataSource(DataSource):
 
 def _demand_paths(options: Options) -> None:
     if not options.paths:
-        raise BadOption("load() takes the directory of a store, or several")
+        raise BadOption("load() needs the directory of at least one store")
 
 
 def _checked(schema: StructType, table: str) -> Iterator[str]:
@@ -87,4 +87,4 @@ class JournalReader(DataSourceReader):
             except FileGone:
                 if not isinstance(partition, Closed):
                     raise
-                log.warning("%s: left out, it was deleted", file.path)
+                log.warning("%s was deleted, and is skipped", file.path)

@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Settings of a store, with the names of ``[store]``. Times in seconds, sizes in bytes."""
+    """Settings of a store, named as in ``[store]``. Times in seconds, sizes in bytes."""
 
     journal_disk_sync_strategy: str = "always"  # always | periodic | never
     journal_disk_sync_interval: float = 1.0

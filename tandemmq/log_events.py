@@ -112,5 +112,5 @@ CERTIFICATE_REFUSED: Final = _event("certificate-refused", "Certificate or key a
 CERTIFICATE_EXPIRES: Final = _event(
     "certificate-expires", "A certificate or a revocation list has expired or expires soon; logged at start and daily."
 )
-LOG_LEVEL_SET: Final = _event("log-level-set", "The level of a logger was set; the line names logger and user.")
+LOG_LEVEL_SET: Final = _event("log-level-set", "The level of a logger was set; the line names logger and address.")
 LINES_DROPPED: Final = _event("log-lines-dropped", "Log lines were lost because their target was too slow or failed.")

@@ -31,7 +31,7 @@ NEVER: Final = 0xFFFF_FFFF
 #: Time limit from the first byte to CONNACK, and for each SUBACK.
 ANSWER_SECONDS_MAX: Final = 10.0
 CONNECT_SECONDS_MAX: Final = 5.0
-#: Number of packets waiting to be written above which messages of QoS 0 are dropped.
+#: Number of packets that wait to be written from which on messages of QoS 0 are dropped.
 PACKETS_WAITING_MAX: Final = 1_000
 _RETAIN_IF_NEW: Final = 1
 _USED: Final = (
@@ -217,7 +217,7 @@ class Connection(aiomqtt.Client):
         self._is_open = True
 
     async def close(self) -> None:
-        """Send DISCONNECT if connected, and close the connection. Stop an attempt to connect on its thread."""
+        """Send DISCONNECT if connected, and close the connection. An attempt to connect ends on its own thread."""
         self._is_closed = True
         try:
             if self._is_open and not self._disconnected.done():

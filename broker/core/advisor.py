@@ -1,4 +1,4 @@
-"""Facts that the broker publishes on advisory topics, the listeners of these topics, and their rights. Pure.
+"""Facts that the broker publishes on advisory topics; the listeners of these topics, and their rights. Pure.
 
 The engine reports an event as a plain fact, and only if ``Audience.is_there``. An :class:`Advisor` knows the topic of
 the fact, and builds the message only if that topic has a listener::
@@ -25,7 +25,7 @@ from tandemmq.broker.core.memory import ANNOUNCED_BYTES, Kind
 from tandemmq.broker.core.names import ADVISORY_TOPICS, Pattern, is_wildcard, split
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 
-# Maximum number of temporary destinations that a client is recorded to know by name.
+# Maximum number of names of temporary destinations that are recorded as known to a client.
 KNOWN_MAX = 1_000
 # The right ``network`` for one of these topics covers all temporary destinations of that kind.
 _TEMPORARY_TOPICS = {
@@ -114,7 +114,7 @@ class MessageEvent(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MessageFact:
-    """An event of ``message`` on ``destination``. ``has_body``: the advisory includes its body.
+    """An event of ``message`` on ``destination``. ``has_body``: the advisory includes the body of the message.
 
     ``consumer``: connection id and subscription id of the consumer concerned; ``discarded``: number of that consumer's
     messages dropped so far.

@@ -33,7 +33,7 @@ MAPPED_BYTES_MIN = 256 * 1024
 # page faults than with 32 MiB.
 TRIMMED_BYTES_MIN = 4 << 20
 PERIOD_SECONDS: Final = 2.0
-# Free memory of the process, in addition to a steady load's, at which it is returned to the system.
+# From this size of free memory on, it is returned to the system. That of a steady load does not count.
 FREE_BYTES_MIN: Final = 4 << 20
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -57,7 +57,7 @@ def give_back_long_blocks() -> None:
 
 
 def _open_statm() -> int | None:
-    """Return a descriptor of the sizes of this process; it stays open, because later no descriptor may be free. None:
+    """Return a descriptor of the sizes of this process. It stays open: later, all descriptors may be in use. None:
     the system has no /proc."""
     try:
         return os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
@@ -77,7 +77,7 @@ def trim() -> None:
 
 
 class FreeMemory:
-    """Return free memory to the system while it is little, so that the event loop hardly waits for it.
+    """Return free memory to the system in small amounts, so that the event loop hardly waits.
 
     After each period the growth of the process is compared with the memory that clients used at most in this period and
     the one before: memory that a steady load frees and allocates again is kept. For the loop's thread.

@@ -44,11 +44,11 @@ ADVICE: Final[Mapping[states.Trouble, Advice]] = {
     ),
     states.Trouble.LOOP_HUNG: Advice(
         "`tandemmq failover explain` shows `stalled` and `cut`.",
-        "Check whether the process was stopped, the machine suspended, or short of processor time. If not, report "
+        "Check whether the process was frozen, the machine suspended, or short of processor time. If not, report "
         "it with the log.",
     ),
     states.Trouble.STORAGE_HUNG: Advice(
-        "`/health` reports that the storage thread shows no life.",
+        "`tandemmq status` shows that the storage thread shows no life.",
         "Check `dmesg`, the mount and the file server. The broker becomes a standby again when the hanging call "
         "returns, or after a restart.",
     ),
@@ -96,11 +96,12 @@ ADVICE: Final[Mapping[states.Trouble, Advice]] = {
     ),
     states.Trouble.DAMAGED: Advice(
         "The log names the file, the offset and the ids of the affected messages.",
-        "Restore a backup, or set `ignore_missing_journalfiles`. If all files are lost: `tandemmq store afresh`.",
+        "Restore a backup, or lose the affected messages with `ignore_missing_journalfiles`. If all files are lost: "
+        "`tandemmq store afresh`.",
     ),
     states.Trouble.INDEX: Advice(
         "The log names the directory of the index.",
-        "The broker rebuilds the index from the journal. If it happens again, check that disk.",
+        "The broker rebuilds the index from the journal. If it happens again, check the disk of the index.",
     ),
     states.Trouble.BUG: Advice(
         "A stack trace in the log; exit code 1.",

@@ -244,13 +244,13 @@ def _with_states(lives: DataFrame, when: DataFrame) -> DataFrame:
         .when(F.col("end").isNotNull(), DELETED)
         .otherwise(LIVE)
     )
-    # This broker delivers a message when it is durable, so its consumers acknowledge in a later batch. Acknowledgements
+    # This broker delivers a message after it is stored, so its consumers acknowledge in a later batch. Acknowledgements
     # of ActiveMQ's consumers may be in the same batch as the message, and have a kind.
     is_at_once = kind.isNull() & (
         (F.col("removed.effect") == F.col("added.effect"))
         | ((F.col("removed.batch") == F.col("added.batch")) & (file_of("removed.effect") == file_of("added.effect")))
     )
-    # With a copy, a compaction writes which subscriptions do not have the message.
+    # With a copy, a compaction records the subscriptions that do not have the message.
     is_passed_over = F.col("subscription").isNotNull() & (
         (kind == _UNMATCHED_KIND) | is_at_once | F.col("removed.is_moved")
     )

@@ -1,7 +1,7 @@
 """Codec of the Java object in a KahaDB journal: the producer audit. Pure.
 
     audit     ActiveMQMessageAuditNoSync: depth, producers, LRUCache(producer id -> BitArrayBin)
-    bin       BitArrayBin: first sequence, LinkedList of (depth + 1) // 64 + 1 BitArrays of 64 bits, or null
+    bin       BitArrayBin: first sequence, LinkedList of (depth + 1) // 64 + 1 elements: BitArray of 64 bits, or null
 
 The decoder reads all of Java's output. The encoder writes the same form as Java (kahadb.md 3.8, 3.9).
 """
@@ -103,7 +103,7 @@ def decode_audit(data: bytes) -> AuditImage:
     for producer, held in _pairs(cache):
         if not isinstance(producer, str):
             raise RecordDamaged("a producer audit has a producer without a name")
-        windows[producer.removesuffix(":")] = _decode_window(_checked(held, _BIN))  # 5.3 and 5.4 kept a colon
+        windows[producer.removesuffix(":")] = _decode_window(_checked(held, _BIN))  # ActiveMQ 5.3 and 5.4 kept a colon
     return AuditImage(_int(audit, "auditDepth"), _int(audit, "maximumNumberOfProducersToTrack"), windows)
 
 
@@ -133,7 +133,7 @@ def _encode_window(out: JavaWriter, depth: int, first: int, bitmap: int) -> None
 
 
 def _decode_window(held: JavaObject) -> tuple[int, int]:
-    # Before 5.6 the first sequence was an int.
+    # Before ActiveMQ 5.6 this sequence was an int.
     first = _int(held, "longFirstIndex") if "longFirstIndex" in held.fields else _int(held, "firstIndex")
     arrays = _checked(held.fields.get("list"), _LINKED_LIST).custom[1:]
     bitmap = 0

@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 def remember(cache: dict[K, V], key: K, value: V, size: int) -> V:
-    """Cache ``value`` if its ``size`` in bytes is at most CACHED_BYTES_MAX, and return it. A full cache is cleared
+    """Return ``value``, and cache it if its ``size`` in bytes is at most CACHED_BYTES_MAX. A full cache is cleared
     first."""
     if size <= CACHED_BYTES_MAX:
         if len(cache) >= CACHE_ENTRIES_MAX:

@@ -129,7 +129,7 @@ def _check(entries: Sequence[FilteredStore]) -> None:
         if entry.queue is not None and entry.topic is not None:
             raise FiltersClash(f"one entry has queue {entry.queue} and topic {entry.topic}: use two entries")
         if entry.is_per_destination and not entry.matches_all:
-            raise FiltersClash(f"{entry}: a store for each destination is for the entry that matches all")
+            raise FiltersClash(f"{entry}: per_destination is only for the entry without queue and topic")
         name = entry.directory
         if name in seen:
             raise FiltersClash(

@@ -278,7 +278,7 @@ def _homes(states: dict[str, State]) -> dict[Destination, str]:
             if destination in homes:
                 raise DestinationInTwoStores(
                     f"{destination} is in two stores, {homes[destination]} and {name}: "
-                    "export one of them and import it again"
+                    "export one store, then import it again"
                 )
             homes[destination] = name
     return homes

@@ -1,5 +1,6 @@
-"""Copies of stored messages that keep their place in the order: for compaction, and for delivery counts. Only for the
-storage thread. Which messages are copied is decided from the state when the batch is formed (safety.md 5).
+"""Copies of stored messages, for compaction and for delivery counts. A copy keeps the place of its message in the
+order. Only for the storage thread. The state at the time when the batch is formed decides which messages are copied
+(safety.md 5).
 """
 
 # proofs: compaction
@@ -37,7 +38,7 @@ def copies_of(
     subscription for which the message is not pending.
 
     ``counts``: order key -> number of deliveries to write. With ``counts``, only messages without other holders are
-    copied. Raises JournalCorrupt if a message does not verify.
+    copied. Raises JournalCorrupt if a message fails its verification.
     """
     made = Copies([], [])
     records = pages.read([(entry.location, entry.size) for _, entry in chunk])
@@ -96,8 +97,8 @@ def count(
 ) -> None:
     """Write messages of ``owner`` again, with their delivery counts. ``counts``: order key -> number of deliveries.
 
-    Messages that ``owner`` does not hold any more are skipped. Messages that do not verify stay unchanged; they are
-    never delivered. Writes nothing if ``has_room`` returns False for the number of bytes.
+    Messages that ``owner`` does not hold any more are skipped. Messages that fail their verification stay unchanged;
+    they are never delivered. Writes nothing if ``has_room`` returns False for their number of bytes.
     """
     if owner not in state.owners:
         return

@@ -69,9 +69,10 @@ def connect(*brokers: BrokerProcess) -> tuple[stomp.Connection12, Listener]:
 def connect_again(connection: stomp.Connection12, listener: Listener) -> None:
     """Connect after a loss. stomp.py reports the loss in the thread that receives, which closes the socket afterwards:
     this would be the new socket if the client connected before."""
-    listener.receivers[-1].join()
 
     def attempt() -> bool:
+        for each in list(listener.receivers):
+            each.join(10.0)
         try:
             connection.connect(wait=True)
         except (stomp.exception.StompException, OSError, AttributeError):

@@ -235,7 +235,7 @@ def test_who_may_not_delete_does_not(broker: Secured) -> None:
 
 @pytest.mark.parametrize("name", ["OPEN.*", "OPEN.>", "OPEN.a,OPEN.b"])
 def test_a_pattern_or_a_list_is_nothing_that_can_be_created(broker: Secured, name: str) -> None:
-    with pytest.raises(Refused, match="is not one destination"):
+    with pytest.raises(Refused, match="is not a single destination"):
         broker.login("alice").create(queue(name))
 
 

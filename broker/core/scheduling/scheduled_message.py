@@ -113,7 +113,7 @@ def _job_properties(due: Due) -> dict[str, PropertyValue]:
 
 
 def _new(message: Message, **changes: Any) -> Message:
-    """Return a copy without a number of the broker and without redeliveries. The body is unchanged (``altered``)."""
+    """Return a copy without a broker sequence and without redeliveries. It has the same body (``altered``)."""
     try:
         return altered(message, broker_sequence=0, redelivery_counter=0, **changes)
     except Unencodable as error:

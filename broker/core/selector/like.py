@@ -1,4 +1,4 @@
-"""LIKE: ``%`` is any run of characters, ``_`` is one. The time is in proportion to the text, whatever the pattern.
+"""LIKE: ``%`` is any text, ``_`` any one character. The time is in proportion to the text, whatever the pattern.
 
 A pattern is cut at its ``%``: the first piece must be at the start and the last piece at the end, and each piece
 between is searched from the end of the previous one. The leftmost place is always sufficient, so no place is tried
@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from tandemmq.broker.core.selector.effort import Effort
 
-# Total length of pieces with ``_`` between two ``%`` in one selector: each costs the text's length once more.
+# Characters of pieces with ``_`` between two ``%`` in one selector: each costs the length of the text once more.
 SEARCHED_CHARACTERS_MAX = 1024
 # Characters for one unit of effort: found by ``str.find``, compared place by place, and examined by Shift-And.
 _FOUND = 128

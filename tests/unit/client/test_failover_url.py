@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandemmq.client.failover_url import OPTIONS, Address, FailoverUrl, Fate, UrlError
+from tandemmq.client.failover_url import OPTIONS, Address, FailoverUrl, Treatment, UrlError
 
 DOCS = Path(__file__).parents[3] / "docs" / "clients.md"
 
@@ -130,10 +130,10 @@ ACTIVEMQ_OPTIONS = (
 def test_every_option_of_activemq_is_done_or_ignored_or_refused_with_its_reason(name: str) -> None:
     option = OPTIONS[name]
     text = f"failover:(stomp://a:1)?{name}=nonsense"
-    if option.fate is Fate.REFUSED:
+    if option.treatment is Treatment.REFUSED:
         with pytest.raises(UrlError, match=re.escape(option.meaning)):
             FailoverUrl.parse(text)
-    elif option.fate is Fate.IGNORED:
+    elif option.treatment is Treatment.IGNORED:
         assert FailoverUrl.parse(text).remarks == (f"{name} does nothing here: {option.meaning}",)
     else:
         with pytest.raises(UrlError, match="expected"):
@@ -143,12 +143,12 @@ def test_every_option_of_activemq_is_done_or_ignored_or_refused_with_its_reason(
 
 def test_the_table_of_the_docs_is_the_table_of_the_code() -> None:
     rows = {
-        name: (fate, meaning)
-        for names, fate, meaning in re.findall(r"^\| (`.+`) \| (\w+) \| (.+?) \|$", DOCS.read_text(), re.MULTILINE)
+        name: (treatment, meaning)
+        for names, treatment, meaning in re.findall(r"^\| (`.+`) \| (\w+) \| (.+?) \|$", DOCS.read_text(), re.MULTILINE)
         for name in re.findall(r"`([^`]+)`", names)
     }
 
-    assert rows == {name: (option.fate.value, option.meaning) for name, option in OPTIONS.items()}
+    assert rows == {name: (option.treatment.value, option.meaning) for name, option in OPTIONS.items()}
 
 
 @pytest.mark.parametrize(
