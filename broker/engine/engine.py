@@ -352,7 +352,7 @@ class Engine:
         try:
             yield died
         finally:
-            watchers.remove(died)
+            watchers[:] = [each for each in watchers if each is not died]
 
     def hang_up_users(self, names: Collection[str]) -> None:
         """Close all connections of those users, in slices of the loop's time."""

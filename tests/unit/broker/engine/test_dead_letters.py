@@ -29,6 +29,15 @@ def test_a_refused_message_is_a_dead_letter_at_once(harness):
     assert letter.properties["dlqDeliveryFailureCause"] == "refused by NACK after 0 redeliveries"
 
 
+def test_of_two_trials_at_once_each_counts_dead_letters_until_its_own_end(harness):
+    client = harness.consumer(ack=AckMode.INDIVIDUAL)
+    with harness.engine.watching_dead_letters() as first:
+        with harness.engine.watching_dead_letters():
+            pass
+        client.store("a").nack("a").turn()
+    assert list(first.values()) == [1]
+
+
 @pytest.mark.parametrize("stomp_nack", ["dlq", "requeue"])
 def test_with_the_mode_client_all_up_to_it_are_refused(make_harness, stomp_nack):
     harness = make_harness(stomp_nack=stomp_nack)
