@@ -91,7 +91,7 @@ def test_filters_that_would_share_a_directory_are_refused_by_name() -> None:
         Filters([FilteredStore(queue=f"A{long}"), FilteredStore(queue=f"B{long}")])
     with pytest.raises(FiltersClash, match="matches all"):
         Filters([FilteredStore(), FilteredStore()])
-    with pytest.raises(FiltersClash, match=r"queue A\.>: a store for each destination"):
+    with pytest.raises(FiltersClash, match=r"queue A\.>: per_destination is only"):
         Filters([FilteredStore(queue="A.>", is_per_destination=True)])
     with pytest.raises(FiltersClash, match="use two entries"):
         Filters([FilteredStore(queue="A", topic="B")])
