@@ -160,7 +160,7 @@ class MessageWork:
     ) -> None:
         """Take the chosen messages, and call ``decide`` with at most ``batch`` of them at a time."""
         # Messages that arrive during the task are not taken, otherwise the task might never end.
-        left = self._engine.inventory.destination(queue).get("messages", 0)
+        left = self._row(queue).get("messages", 0)
         if choice.limit is not None:
             left = min(left, choice.limit)
         loop = asyncio.get_running_loop()
@@ -180,6 +180,13 @@ class MessageWork:
                 if per_second is not None:
                     await asyncio.sleep(max(0.0, len(taken) / per_second - (loop.time() - began)))
 
+    def _row(self, queue: Destination) -> dict[str, Any]:
+        """Return the row of a queue, which may have been deleted since the request. Raises ClientError."""
+        try:
+            return self._engine.inventory.destination(queue)
+        except KeyError:
+            raise refusal(f"{queue} was deleted", kind=ErrorKind.DESTINATION) from None
+
     async def delete(self, queue: Destination, choice: Choice, task: Task) -> None:
         self._engine.check(self._caller.principal, Operation.REMOVE, queue)
 
@@ -193,7 +200,7 @@ class MessageWork:
         """Delete all messages. A queue without consumers is deleted and created again, which is fast for any number of
         messages."""
         self._engine.check(self._caller.principal, Operation.REMOVE, queue)
-        row = self._engine.inventory.destination(queue)
+        row = self._row(queue)
         if not self._engine.consumers_of(queue) and not row["consumers_paused"] and not row["producers_paused"]:
             async with operator_client(self._engine, self._caller) as operator:
                 _raise_first(await operator.do_all([RemoveDestination(queue), AddDestination(queue)]))

@@ -277,6 +277,17 @@ def test_a_trial_stops_when_nobody_consumes(operator: Operator, clients: Clients
     assert "were not consumed within" in task["notes"][0]
 
 
+def test_a_queue_that_is_deleted_between_two_trials_is_named(operator: Operator, clients: Clients, name: str) -> None:
+    dead = dead_letters(operator, clients, name, *"abc")
+    trial = {"all": True, "canary": True, "canary_wait": 30, "wait": 0}
+    _, task = operator.ask("POST", of(dead, "retry"), trial)
+    wait_until(lambda: operator.queue(name)["messages"] == 1, "the first trial begins")
+    operator.change("DELETE", f"destinations/queue/{dead}")
+    assert clients.answer(name, 1) == ["a"]
+    done = wait_until(lambda: _over(operator, task["id"]), "the task is over")
+    assert (done["state"], done["error"]) == ("failed", f"queue://{dead} was deleted")
+
+
 def test_after_trials_that_went_well_all_others_follow(operator: Operator, clients: Clients, name: str) -> None:
     bodies = [f"m{number}" for number in range(15)]
     dead = dead_letters(operator, clients, name, *bodies)
