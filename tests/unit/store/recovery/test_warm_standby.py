@@ -233,11 +233,17 @@ def test_a_budget_makes_a_masters_and_a_standbys_checkpoints_come_early(director
     assert most < 4_000, "else this would show nothing"
     master = Term(directory, settings=settings)
     follower = standby_of(directory, settings=settings)
+
+    def is_within_on_the_standby() -> bool:
+        follower.follow()
+        state = follower.state
+        return state.tail.operations + (0 if state.frozen is None else state.frozen.operations) <= most
+
     for _ in range(20):
         master.add_durably(500)
         # On a busy disk the frozen tail stays for a moment longer; without a checkpoint, it stays for ever.
         master.wait(lambda: master.store.prediction().records <= most)
-        follower.follow()
+        master.wait(is_within_on_the_standby)
     assert master.store.figures.checkpoints >= 10_000 // most
     follower.follow()
     assert follower.follower.index.generation >= 10_000 // most
