@@ -282,7 +282,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
     ),
     "reconnectDelay": _ignored("internal state of ActiveMQ; use initialReconnectDelay"),
     "updateURIsURL": _refused("list the addresses in the URL"),
-    "nested.*": _refused("only the nested options above are supported"),
+    "nested.*": _refused("only the nested options of docs/clients.md are supported"),
     "jms.*": _refused("an option of ActiveMQ's Java client"),
 }
 _SYNONYMS = frozenset(("reconnectDelayExponent",))

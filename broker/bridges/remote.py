@@ -31,7 +31,7 @@ NEVER: Final = 0xFFFF_FFFF
 #: Time limit from the first byte to CONNACK, and for each SUBACK.
 ANSWER_SECONDS_MAX: Final = 10.0
 CONNECT_SECONDS_MAX: Final = 5.0
-#: Number of packets that wait to be written from which on messages of QoS 0 are dropped.
+#: Limit of the packets that wait to be written. At the limit, messages of QoS 0 are dropped.
 PACKETS_WAITING_MAX: Final = 1_000
 _RETAIN_IF_NEW: Final = 1
 _USED: Final = (

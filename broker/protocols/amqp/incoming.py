@@ -2,8 +2,8 @@
 (docs/formats/amqp.md). Pure.
 
 The body of the broker's message is the complete encoded message, so other AMQP clients get it byte for byte. Values
-that the broker and selectors need are copied to fields and properties. ``protocols.encoded`` decodes the
-body for clients of other protocols.
+that the broker and selectors need are copied to fields and properties. ``protocols.encoded`` decodes the body for
+clients of other protocols.
 """
 
 from __future__ import annotations
@@ -111,8 +111,7 @@ class Incoming:
             if self._to is None:
                 raise AmqpError(PRECONDITION_FAILED, "the message has no address in the property `to`", Scope.LINK)
             message.destination = destination_of(self._to)
-        if sections.FOOTER in self._by_code:
-            self._put_all(self._map(sections.FOOTER), FOOTER)
+        self._put_all(self._map(sections.FOOTER), FOOTER)
         if message_format:
             self.properties[MESSAGE_FORMAT] = Long(message_format)
         if len(self.properties) > PROPERTIES_MAX:
@@ -246,8 +245,6 @@ class Incoming:
                 self.properties[name] = str(value)
 
     def _apply_application_properties(self) -> None:
-        if sections.APPLICATION_PROPERTIES not in self._by_code:
-            return
         for key, value in self._map(sections.APPLICATION_PROPERTIES).items():
             if not isinstance(key, str):
                 raise DecodeError("the name of an application property is not a string")
