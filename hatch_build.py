@@ -24,6 +24,7 @@ import sysconfig
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,7 @@ def _compile(root: Path, modules: Sequence[str], native: Sequence[str], target: 
     from mypyc.build import mypycify
     from setuptools import Distribution, Extension
     from setuptools.command.build_ext import build_ext
+    from setuptools.errors import CCompilerError, ExecError
 
     class Parallel(build_ext):
         """Compiles the files of an extension in parallel."""
@@ -176,8 +178,18 @@ def _compile(root: Path, modules: Sequence[str], native: Sequence[str], target: 
                     pool.shutdown(cancel_futures=True)  # after a failure, cancel files that have not begun
 
             self.compiler.compile = side_by_side
+            # Without a precompiled header (a compiler may have none), each file reads the header itself.
+            with suppress(CCompilerError, ExecError):
+                first = self.extensions[0]
+                paths = [f"-I{each}" for each in (*first.include_dirs, *self.compiler.include_dirs)]
+                command = [*self.compiler.compiler_so, *paths, *first.extra_compile_args]
+                self.compiler.spawn([*command, "-x", "c-header", str(header), "-o", f"{header}.gch"])
             super().build_extensions()
 
+    header = work / "all.h"
+    # Without hidden visibility, each call between modules looks up its target.
+    options = ["-fvisibility=hidden", "-include", str(header)]
+    header.write_text('#include "__native_compiled.h"\n#include "__native_internal_compiled.h"\n')
     settings = work / "mypy.ini"
     settings.write_text(SETTINGS.format(",mypy-".join(f"{name}.*" for name in THIRD_PARTIES)))
     # One tree with all packages below tandemmq/, because the path in this tree gives a module its name.
@@ -198,9 +210,8 @@ def _compile(root: Path, modules: Sequence[str], native: Sequence[str], target: 
         )
         for extension in extensions:
             extension.include_dirs += [str(work / "c"), str(work / "c" / "tandemmq")]
-            # Otherwise each call between modules looks up its target. The list is shared by all extensions, so it is
-            # replaced, not changed.
-            extension.extra_compile_args = [*extension.extra_compile_args, "-fvisibility=hidden"]
+            # The list is shared by all extensions, so it is replaced, not changed.
+            extension.extra_compile_args = [*extension.extra_compile_args, *options]
         extensions += [
             Extension(f"tandemmq.{name.removesuffix('.c').replace('/', '.')}", [f"tandemmq/{name}"]) for name in native
         ]
@@ -210,6 +221,7 @@ def _compile(root: Path, modules: Sequence[str], native: Sequence[str], target: 
         command = distribution.get_command_obj("build_ext")
         command.build_lib = str(target)
         command.build_temp = str(work / "objects")
+        command.parallel = os.cpu_count()  # the small libraries, beside the files of the large one
         distribution.run_command("build_ext")
     finally:
         os.chdir(there)
