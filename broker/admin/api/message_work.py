@@ -56,6 +56,8 @@ RENDERED_MAX: Final = 16
 CHECK_SECONDS: Final = 0.2
 #: Numbers of messages in the trials of ``retry``, before all others are retried.
 TRIAL: Final = (1, 10)
+#: Count of a task: dead letters that ``retry`` leaves, because the destination where they died is not known.
+UNKNOWN_ORIGIN: Final = "of_unknown_origin"
 
 _numbers = itertools.count(1)
 
@@ -118,11 +120,15 @@ class MessageWork:
         return page_of(rows, following)
 
     async def read(self, queue: Destination, id: str, after: int) -> dict[str, Any] | None:
-        """Return the message with that id, searched after the first ``after`` messages; None: it was not found within
-        BROWSE_SECONDS_MAX."""
-        async for _, message in self._seen(queue, Choice(), after):
-            if message is None or message.message_id == id:
-                return None if message is None else whole(message)
+        """Return the message with that id, searched after the first ``after`` messages; None: there is none. Raises
+        ClientError if the search takes more than BROWSE_SECONDS_MAX."""
+        async with aclosing(self._seen(queue, Choice(), after)) as seen:
+            async for place, message in seen:
+                if message is None:
+                    end = f"the search ended after {BROWSE_SECONDS_MAX:.0f} s, at message {place}"
+                    raise refusal(f"{end}: continue with after={place}", kind=ErrorKind.RESOURCE)
+                if message.message_id == id:
+                    return whole(message)
         return None
 
     async def _seen(
@@ -153,22 +159,22 @@ class MessageWork:
         task: Task,
         queue: Destination,
         choice: Choice,
-        decide: Callable[[OperatorClient, Sequence[Delivery]], Awaitable[object]],
+        process: Callable[[OperatorClient, Sequence[Delivery]], Awaitable[int]],
         *,
         batch: int = BATCH_MAX,
         per_second: float | None = None,
     ) -> None:
-        """Take the chosen messages, and call ``decide`` with at most ``batch`` of them at a time."""
-        # Messages that arrive during the task are not taken, otherwise the task might never end.
-        left = self._row(queue).get("messages", 0)
-        if choice.limit is not None:
-            left = min(left, choice.limit)
+        """Take the chosen messages, and call ``process`` with at most ``batch`` of them at a time. It returns how many
+        of them count for the limit of ``choice``."""
+        # No more messages are taken than the queue has now, so the task ends although new ones arrive.
+        left = self._row(queue)["messages"]
+        wanted = left if choice.limit is None else choice.limit
         loop = asyncio.get_running_loop()
         async with operator_client(self._engine, self._caller) as operator, operator.taking(queue, choice.condition):
-            while left > 0 and not task.is_to_stop:
+            while left > 0 and wanted > 0 and not task.is_to_stop:
                 began = loop.time()
                 taken: list[Delivery] = []
-                while len(taken) < min(batch, left):
+                while len(taken) < min(batch, left, wanted):
                     delivery = await operator.take()
                     if delivery is None:
                         break
@@ -176,7 +182,7 @@ class MessageWork:
                 if not taken:
                     return
                 left -= len(taken)
-                await decide(operator, taken)
+                wanted -= await process(operator, taken)
                 if per_second is not None:
                     await asyncio.sleep(max(0.0, len(taken) / per_second - (loop.time() - began)))
 
@@ -190,15 +196,16 @@ class MessageWork:
     async def delete(self, queue: Destination, choice: Choice, task: Task) -> None:
         self._engine.check(self._caller.principal, Operation.REMOVE, queue)
 
-        async def decide(operator: OperatorClient, taken: Sequence[Delivery]) -> None:
+        async def process(operator: OperatorClient, taken: Sequence[Delivery]) -> int:
             await operator.do(Ack(TAKEN, taken[-1].tag, first=taken[0].tag))
             task.count("deleted", len(taken))
+            return len(taken)
 
-        await self._each(task, queue, choice, decide)
+        await self._each(task, queue, choice, process)
 
     async def purge(self, queue: Destination, task: Task) -> None:
-        """Delete all messages. A queue without consumers is deleted and created again, which is fast for any number of
-        messages."""
+        """Delete all messages. A queue that has no consumers and is not paused is deleted and created again, which is
+        fast for any number of messages."""
         self._engine.check(self._caller.principal, Operation.REMOVE, queue)
         row = self._row(queue)
         if not self._engine.consumers_of(queue) and not row["consumers_paused"] and not row["producers_paused"]:
@@ -210,8 +217,12 @@ class MessageWork:
 
     async def move(self, queue: Destination, target: Destination, choice: Choice, task: Task) -> None:
         if target == queue:
-            raise refusal(f"{queue} is the queue that already holds them", kind=ErrorKind.DESTINATION)
-        await self._each(task, queue, choice, partial(self._move, task, "moved", partial(self._moved, target)))
+            raise refusal(f"the target is the queue itself, {queue}", kind=ErrorKind.DESTINATION)
+
+        async def process(operator: OperatorClient, taken: Sequence[Delivery]) -> int:
+            return len(await self._move(task, "moved", partial(self._moved, target), operator, taken))
+
+        await self._each(task, queue, choice, process)
 
     async def _move(
         self,
@@ -244,8 +255,8 @@ class MessageWork:
                     return
 
     def _moved(self, target: Destination, message: Message) -> Message:
-        """Return the same message for its target. The store identifies a message of a queue by its id. So a message
-        that may be a copy gets a new id: two copies with one id may arrive in the same queue."""
+        """Return the message for its target. It gets a new id if it has an original destination: then it may be one of
+        several copies with one id, and a queue cannot store two messages with the same id."""
         if message.original_destination is None:  # prove: copies-that-move-have-ids-of-their-own
             return altered(message, destination=target)
         return self._copied(target, message)
@@ -259,27 +270,31 @@ class MessageWork:
     async def count_retry(self, queue: Destination, choice: Choice, task: Task) -> None:
         """Count the messages that ``retry`` would return, by the destination where they became dead letters."""
         left = choice.limit
-        async for _, message in self._seen(queue, choice, 0):
-            if message is None:
-                task.note(f"there may be more: the search ended after {BROWSE_SECONDS_MAX:.0f} s")
-                return
-            origin = origin_of(message)
-            task.count("of_unknown_origin" if origin is None else str(origin))
-            left = None if left is None else left - 1
-            if left == 0 or task.is_to_stop:
-                return
+        async with aclosing(self._seen(queue, choice, 0)) as seen:
+            async for _, message in seen:
+                if message is None:
+                    task.note(f"the count is not complete: the search ended after {BROWSE_SECONDS_MAX:.0f} s")
+                    return
+                origin = origin_of(message)
+                task.count(UNKNOWN_ORIGIN if origin is None else str(origin))
+                if origin is not None and left is not None:
+                    left -= 1
+                if left == 0 or task.is_to_stop:
+                    return
 
     async def retry(
         self, queue: Destination, choice: Choice, task: Task, *, rate: float | None, is_tried: bool, wait_seconds: float
     ) -> None:
-        """Return dead letters to the destinations where they became dead letters. ``is_tried``: retry one, then ten, as
-        trials. All others are retried only if these were consumed and none of them became a dead letter again.
-        ``rate``: messages per second; None: no limit. ``wait_seconds``: limit of the wait for each trial."""
+        """Return dead letters to the destinations where they became dead letters; those of unknown origin stay, and do
+        not count for the limit of ``choice``. ``is_tried``: retry one, then ten, as trials. The others stay if a trial
+        message becomes a dead letter again, or is not consumed within ``wait_seconds``. ``rate``: messages per second;
+        None: no limit."""
         steps: list[int | None] = [*TRIAL, None] if is_tried else [None]
         left = choice.limit
         for step in steps:
-            count = step if left is None else left if step is None else min(step, left)
+            count = min((each for each in (step, left) if each is not None), default=None)
             before = task.counts.get("retried", 0)
+            task.counts.pop(UNKNOWN_ORIGIN, None)  # each step meets those of the steps before
             failed = await self._retry_some(
                 queue,
                 Choice(choice.selector, choice.ids, count),
@@ -301,19 +316,20 @@ class MessageWork:
         """Return why ``retry`` must stop; None: continue. ``wait_seconds`` None: do not wait for the outcome."""
         moved: list[Move] = []
 
-        async def decide(operator: OperatorClient, taken: Sequence[Delivery]) -> None:
+        async def process(operator: OperatorClient, taken: Sequence[Delivery]) -> int:
             known = [each for each in taken if origin_of(each.message) is not None]
             if len(known) < len(taken):
-                task.count("of_unknown_origin", len(taken) - len(known))
+                task.count(UNKNOWN_ORIGIN, len(taken) - len(known))
             moved.extend(await self._move(task, "retried", retried, operator, known))
+            return len(known)
 
         batch = BATCH_MAX if rate is None else max(1, min(BATCH_MAX, int(rate)))
         if wait_seconds is None:
-            await self._each(task, queue, choice, decide, batch=batch, per_second=rate)
+            await self._each(task, queue, choice, process, batch=batch, per_second=rate)
             return None
         with self._engine.watching_dead_letters() as died:
-            await self._each(task, queue, choice, decide, batch=batch, per_second=rate)
-            return await self._outcome(moved, died, task, wait_seconds)
+            await self._each(task, queue, choice, process, batch=batch, per_second=rate)
+            return await self._outcome(moved, died, task, wait_seconds) if moved else None
 
     async def _outcome(self, moved: Sequence[Move], died: Counter[str], task: Task, wait_seconds: float) -> str | None:
         """Return why a trial failed within ``wait_seconds``; None: all its messages were consumed, or the outcome is

@@ -300,6 +300,23 @@ def test_after_trials_that_went_well_all_others_follow(operator: Operator, clien
     assert found == bodies
 
 
+def test_trials_and_limits_pass_over_letters_of_unknown_origin(operator: Operator, clients: Clients, name: str) -> None:
+    dead = f"ActiveMQ.DLQ.Queue.{name}"
+    clients.send(dead, "unknown 1", "unknown 2")
+    clients.send(name, *"abcd")
+    assert clients.answer(name, 4, "NACK") == list("abcd")
+    wait_until(lambda: operator.queue(dead)["messages"] == 6, "all are dead letters")
+    task = operator.change("POST", of(dead, "retry"), {"limit": 1})
+    assert (task["state"], task["counts"]) == ("done", {"of_unknown_origin": 2, "retried": 1})
+    assert clients.answer(name, 1) == ["a"]
+    taking = threading.Thread(target=clients.answer, args=(name, 3))
+    taking.start()
+    task = operator.change("POST", of(dead, "retry"), {"all": True, "canary": True, "wait": 30})
+    taking.join()
+    assert (task["state"], task["counts"], task["notes"]) == ("done", {"of_unknown_origin": 2, "retried": 3}, [])
+    assert operator.bodies(dead) == ["unknown 1", "unknown 2"]
+
+
 def test_a_task_goes_on_beside_its_caller_and_can_be_stopped(operator: Operator, clients: Clients, name: str) -> None:
     dead = dead_letters(operator, clients, name, *(f"m{number}" for number in range(40)))
     status, task = operator.ask("POST", of(dead, "retry"), {"all": True, "rate": 5, "wait": 0})
