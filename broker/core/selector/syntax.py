@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 NESTING_MAX = 50
-# Repetitions are written out, so this also bounds x{1000}{1000}.
+# Repetitions are written out, so this also bounds (x{1000}){1000}.
 INSTRUCTIONS_MAX = 2000
 _REPEATED_MAX = 1000
 
@@ -150,7 +150,7 @@ class _Reader:
         return part
 
     def _invalid(self, what: str) -> PatternInvalid:
-        return PatternInvalid(f"{what} at its character {self._position + 1}")
+        return PatternInvalid(f"{what} at character {self._position + 1}")
 
     def _next(self) -> str:
         return self._text[self._position : self._position + 1]
@@ -198,7 +198,7 @@ class _Reader:
 
     def _number(self) -> int:
         start = self._position
-        while _is_digit(self._next() or " "):
+        while _is_digit(self._next()):
             self._position += 1
         digits = self._text[start : self._position]
         if not digits or len(digits) > 4 or int(digits) > _REPEATED_MAX:
@@ -380,7 +380,10 @@ def _emit_ways(program: Program, ways: list[_Part]) -> None:
 def _emit_repeated(program: Program, repeated: _Repeated) -> None:
     part, is_greedy = repeated.part, repeated.is_greedy
     for _ in range(repeated.least):
+        begin = len(program)
         _emit(program, part)
+        if len(program) == begin:  # empty: INSTRUCTIONS_MAX would not end nested repetitions of it
+            break
     if repeated.most is None:
         split = _append(program, SPLIT)
         _emit(program, part)

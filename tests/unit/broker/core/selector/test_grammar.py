@@ -176,6 +176,13 @@ def test_a_pattern_that_backtracks_takes_linear_time(pattern: str) -> None:
         evil.is_in("a" * 100_000 + "!")
 
 
+@pytest.mark.parametrize("text", ["", "a{0}"])
+def test_nested_repetitions_of_nothing_are_compiled_at_once(text: str) -> None:
+    for _ in range(10):
+        text = f"({text}){{1000}}"
+    assert Pattern(f"^{text}x", Effort()).is_in("x")
+
+
 def left(effort: Effort) -> int:
     for spent in range(EFFORT_MAX + 1):
         try:
