@@ -222,6 +222,18 @@ user_base = "dc=x"
     assert again == settings.model_dump()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("connection_url", "ldap://h:0"), ("connection_url", "ldap://h#x"), ("user_search_matching", "(uid={1})"),
+        ("role_search_matching", "(member=x)"),
+    ],
+)  # fmt: skip
+def test_an_address_or_filter_that_can_find_nobody_is_refused(read: Read, name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        read(f'[security.ldap]\n{name} = "{value}"\nuser_base = "dc=x"')
+
+
 # ---- Which entry holds, and how redeliveries are delayed: what ActiveMQ's own classes say of thousands of cases
 
 
