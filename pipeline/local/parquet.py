@@ -29,7 +29,7 @@ _ANY: Final = "file:"
 class Form:
     """Format of written Parquet. ``partitions``: columns that become directories; the rows must be sorted by them."""
 
-    partitions: tuple[str, ...] = ()
+    partitions: tuple[str, ...]
     compression: str = "snappy"
     rows_per_file: int | None = None
     rows_per_group: int = GROUP_ROWS
@@ -41,7 +41,7 @@ def path_of(target: str) -> Path:
 
 
 def files_of(targets: Sequence[str]) -> list[str]:
-    """Return the Parquet files at or below ``targets``, without those that Spark ignores."""
+    """Return the files ``*.parquet`` at or below ``targets``, without names that begin with "." or "_"."""
     found: list[str] = []
     for target in map(path_of, targets):
         if target.is_file():
@@ -63,8 +63,8 @@ def scan(files: Sequence[str], *, is_partitioned: bool) -> str:
 
 
 def as_schema(schema: Sequence[tuple[str, str]], there: Sequence[str]) -> str:
-    """Return the SQL after SELECT that casts the columns of ``schema`` to its types. ``there``: columns of the table; a
-    missing column is null."""
+    """Return the SQL after SELECT that casts the columns of ``schema`` to its types. ``there``: columns of the files; a
+    column that is not among them is null."""
     return ", ".join(
         f"CAST({quoted(name) if name in there else 'NULL'} AS {SQL_TYPES[kind]}) AS {quoted(name)}"
         for name, kind in schema
@@ -157,13 +157,13 @@ class _File:
 
 
 def form_of(options: Mapping[str, str], partitions: tuple[str, ...]) -> Form:
-    """Return the form for a job's options of Spark's writer."""
+    """Return the format for the options that a job gives to Spark's writer."""
     known = {"compression", "maxRecordsPerFile", "parquet.block.row.count.limit"}
-    assert options.keys() <= known, f"no option of a writer: {options.keys() - known}"
-    rows = options.get("maxRecordsPerFile")
+    assert options.keys() <= known, f"unsupported options of a writer: {options.keys() - known}"
+    rows = options.get("maxRecordsPerFile", "0")  # 0 is Spark's name for no limit
     return Form(
         partitions,
         options.get("compression", "snappy"),
-        None if rows is None else int(rows),
+        int(rows) or None,
         int(options.get("parquet.block.row.count.limit", GROUP_ROWS)),
     )

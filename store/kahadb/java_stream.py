@@ -29,7 +29,7 @@ FIRST_HANDLE = 0x7E0000
 SERIALIZABLE = 0x02
 WRITES_ITSELF = 0x01
 
-# Limit of nested objects. A producer audit has five levels.
+# Limit of nested objects and superclasses. A producer audit has five levels.
 DEPTH_MAX = 16
 
 _PRIMITIVES = {
@@ -59,8 +59,12 @@ class JavaClass(NamedTuple):
 
     def lineage(self) -> list[JavaClass]:
         """Return this class and its parents, the topmost first: the order of an object's data."""
-        above = [] if self.parent is None else self.parent.lineage()
-        return [*above, self]
+        found: list[JavaClass] = []
+        above: JavaClass | None = self
+        while above is not None:
+            found.append(above)
+            above = above.parent
+        return found[::-1]
 
 
 @dataclass(slots=True, eq=False)
@@ -147,7 +151,7 @@ class _Reader:
         if tag == REFERENCE:
             known = self._referred()
             if not isinstance(known, JavaClass):
-                raise RecordDamaged("a Java object refers to something that is no class")
+                raise RecordDamaged("the class of a Java object is a reference to something else")
             return known
         if tag != CLASS:
             raise RecordDamaged(f"a Java class description has the tag 0x{tag:02x}")

@@ -15,6 +15,7 @@ from tandemmq.journal.format import location
 from tandemmq.store.kahadb.errors import KahaIndexDamaged
 from tandemmq.store.kahadb.index import KahaIndex, read_index
 from tandemmq.store.kahadb.java_objects import AuditImage, decode_audit, encode_audit
+from tandemmq.store.kahadb.java_stream import read_object
 from tandemmq.store.kahadb.minimal import encode_minimal, is_minimal, set_index_aside, write_minimal
 from tandemmq.store.records.commands import encode_subscription
 from tandemmq.store.records.errors import RecordDamaged
@@ -358,6 +359,18 @@ def test_damage_is_named_and_nothing_else_is_raised() -> None:
                 decode_audit(bytes(damaged))
             except RecordDamaged:
                 pass  # a flipped number is another number; anything but this exception fails the test
+
+
+def test_classes_that_refer_to_each_other_are_read_at_any_depth() -> None:
+    def described(name: bytes, flags: int, parent: bytes) -> bytes:
+        return b"r" + struct.pack(">H", len(name)) + name + bytes(8) + bytes((flags, 0, 0, 0x78)) + parent
+
+    members = [
+        b"s" + described(b"B", 2, b"p" if number == 0 else b"q" + struct.pack(">i", 0x7E0000 + 2 * number))
+        for number in range(2_000)
+    ]
+    outer = read_object(b"\xac\xed\0\5s" + described(b"A", 3, b"p") + b"".join(members) + b"\x78")
+    assert len(outer.custom) == 2_000
 
 
 def test_one_object_is_not_taken_for_another() -> None:
