@@ -33,7 +33,7 @@ SERVED_MAX = 256
 
 
 class NoProof(Exception):
-    """The locker cannot prove any more that this broker is the master, so the broker must not send receipts."""
+    """The locker can no longer prove that this broker is the master, so the broker must not send receipts."""
 
 
 class JournalEnd:
@@ -97,7 +97,6 @@ class JournalEnd:
             self._mark_due = now + self._settings.clock_mark_interval
             mark = encode_clock(int(self._threads.wall() * 1000))
             payloads = [mark, *payloads]
-            size += len(mark)
             marks = 1
         strategy = self._settings.journal_disk_sync_strategy
         is_to_be_synced = (
@@ -122,13 +121,14 @@ class JournalEnd:
         self._figures.batches += 1
         self._figures.batch_records.note(len(payloads))
         self._figures.records += len(payloads)
-        self._figures.bytes_written += size
-        self._space.note_written(size)
+        self._figures.bytes_written += end - start
+        self._space.note_written(end - start)
         return locations[marks:] if marks else locations
 
     @property
     def may_serve(self) -> bool:
-        """True if ``serve`` may be called: each batch is synced, the file has room, and no clock mark is due."""
+        """True if ``serve`` may be called: a batch is one step of the disk and is synced, the file has room, and no
+        clock mark is due."""
         writer = self.writer
         return (
             writer.is_one_step
@@ -141,6 +141,7 @@ class JournalEnd:
         """Write the batches that the loop submits to ``queue``, for at most ``seconds``; return their number.
 
         Each batch is written, synced and fence-checked as in ``write``; the queue has already reported it to the loop.
+        The authority is not asked: if it must confirm each batch, ``is_one_step`` is False.
         """
         writer = self.writer
         seconds = max(0.0, min(seconds, self._mark_due - self._clock()))
