@@ -21,7 +21,16 @@ from tandemmq.store.records.acknowledgements import (
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.loose import key_bytes
 from tandemmq.store.records.message import Destination, DestinationKind, Message
-from tandemmq.store.records.protobuf import SHORT, bytes_field, decode_varint, read_fields, signed, varint, varint_field
+from tandemmq.store.records.protobuf import (
+    SHORT,
+    SHORT_SIZE,
+    bytes_field,
+    decode_varint,
+    read_fields,
+    signed,
+    varint,
+    varint_field,
+)
 from tandemmq.store.records.remembered import remember
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
 
@@ -156,17 +165,17 @@ def _destination_body(destination: Destination) -> bytes:
 
 
 # Destination -> the bytes of field 2 of Add and Remove
-_destination_fields: Final[dict[Destination, bytes]] = {}
+destination_fields: Final[dict[Destination, bytes]] = {}
 # A durable subscription's key -> the bytes of field 5 of Remove
 _subscription_fields: Final[dict[str, bytes]] = {}
 
 
 def destination_field(destination: Destination) -> bytes:
     """Return field 2 of all commands with a destination. The result is cached."""
-    field = _destination_fields.get(destination)
+    field = destination_fields.get(destination)
     if field is None:
         field = bytes_field(0x12, _destination_body(destination))
-        remember(_destination_fields, destination, field, len(field))
+        remember(destination_fields, destination, field, len(field))
     return field
 
 
@@ -211,13 +220,15 @@ def encode_add(message: Message, openwire: bytes, transaction: TransactionId | N
     head = b"" if transaction is None else transaction_field(transaction)
     tail = PRIORITIES[message.priority]
     message_id = key_bytes(message.message_id)
-    field = _destination_fields.get(message.destination) or destination_field(message.destination)
-    key_size, length = len(message_id), varint(len(openwire))
-    key_length = SHORT[key_size] if key_size < 128 else varint(key_size)
-    size = len(head) + len(field) + len(key_length) + key_size + len(length) + len(openwire) + len(tail) + 2
+    field = destination_fields.get(message.destination) or destination_field(message.destination)
+    key_size, frame_size = len(message_id), len(openwire)
+    key_length = SHORT[key_size] if key_size < SHORT_SIZE else varint(key_size)
+    frame_length = SHORT[frame_size] if frame_size < SHORT_SIZE else varint(frame_size)
+    size = len(head) + len(field) + len(key_length) + key_size + len(frame_length) + frame_size + len(tail) + 2
+    length = SHORT[size] if size < SHORT_SIZE else varint(size)
     # One join, so that the frame, which is most of the payload, is copied only once.
     return b"".join(
-        (b"\1", varint(size), head, field, b"\x1a", key_length, message_id, b"\x22", length, openwire, tail)
+        (b"\1", length, head, field, b"\x1a", key_length, message_id, b"\x22", frame_length, openwire, tail)
     )
 
 
@@ -236,25 +247,25 @@ def encode_remove(
     """
     key = key_bytes(message_id)
     if transaction is None and ack is None and subscription_key is None:  # the most frequent case
-        field = _destination_fields.get(destination) or destination_field(destination)
+        field = destination_fields.get(destination) or destination_field(destination)
         key_size = len(key)
         if key_size < 128:
             size = len(field) + 2 + key_size
-            length = SHORT[size] if size < 128 else varint(size)
+            length = SHORT[size] if size < SHORT_SIZE else varint(size)
             return b"".join((b"\2", length, field, b"\x1a", SHORT[key_size], key))
     head = b""
     if transaction is not None:
         head = transaction_field(transaction)
         if not ack and isinstance(transaction, XaTransactionId):  # prove: branch-has-acks
             ack = ack_of_branch(destination, message_id, transaction, is_unmatched=ack is not None)
-    field = _destination_fields.get(destination) or destination_field(destination)
+    field = destination_fields.get(destination) or destination_field(destination)
     key_size = len(key)
-    key_length = SHORT[key_size] if key_size < 128 else varint(key_size)
+    key_length = SHORT[key_size] if key_size < SHORT_SIZE else varint(key_size)
     tail = b"" if ack is None else bytes_field(0x22, ack)
     if subscription_key is not None:
         tail += _subscription_fields.get(subscription_key) or _subscription_field(subscription_key)
     size = len(head) + len(field) + 1 + len(key_length) + key_size + len(tail)
-    length = SHORT[size] if size < 128 else varint(size)
+    length = SHORT[size] if size < SHORT_SIZE else varint(size)
     return b"".join((b"\2", length, head, field, b"\x1a", key_length, key, tail))
 
 

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from tandemmq.store.records.errors import RecordDamaged
 
-_TABLE_SIZE: Final = 1 << 12
+# Numbers below this have an entry in SHORT.
+SHORT_SIZE: Final = 1 << 12
 _VARINT_BITS: Final = 64
 _MASK: Final = (1 << _VARINT_BITS) - 1
 _SIGN: Final = 1 << (_VARINT_BITS - 1)
@@ -29,14 +30,13 @@ def encode_varint(value: int) -> bytes:
     return bytes(out)
 
 
-_TABLE: Final = tuple(encode_varint(value) for value in range(_TABLE_SIZE))
-# Varints of 0 to 127, for hot paths.
-SHORT = _TABLE[:128]
+# The varints of small numbers. Hot paths read it, because a call costs more.
+SHORT: Final = tuple(encode_varint(value) for value in range(SHORT_SIZE))
 
 
 def varint(value: int) -> bytes:
     """Encode a varint, with a table for small values."""
-    return _TABLE[value] if 0 <= value < _TABLE_SIZE else encode_varint(value)
+    return SHORT[value] if 0 <= value < SHORT_SIZE else encode_varint(value)
 
 
 def decode_varint(data: bytes, position: int) -> tuple[int, int]:
@@ -61,12 +61,12 @@ def signed(value: int) -> int:
 
 def varint_field(tag: int, value: int) -> bytes:
     """Encode a field of wire type 0."""
-    return _TABLE[tag] + varint(value)
+    return SHORT[tag] + varint(value)
 
 
 def bytes_field(tag: int, value: bytes) -> bytes:
     """Encode a field of wire type 2."""
-    return _TABLE[tag] + varint(len(value)) + value
+    return SHORT[tag] + varint(len(value)) + value
 
 
 def read_fields(data: bytes, position: int, end: int, known: frozenset[int]) -> dict[int, Any]:

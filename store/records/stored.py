@@ -7,12 +7,19 @@ from collections.abc import Callable
 from typing import Final
 
 from tandemmq.store.records import loose
-from tandemmq.store.records.commands import PRIORITIES, destination_field, encode_add, transaction_field, with_sender
+from tandemmq.store.records.commands import (
+    PRIORITIES,
+    destination_field,
+    destination_fields,
+    encode_add,
+    transaction_field,
+    with_sender,
+)
 from tandemmq.store.records.errors import Unencodable
 from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.properties import encode_properties
-from tandemmq.store.records.protobuf import SHORT, varint
+from tandemmq.store.records.protobuf import SHORT, SHORT_SIZE, varint
 from tandemmq.store.records.transactions import TransactionId
 
 try:
@@ -70,7 +77,7 @@ def _encode_plain(message: Message, transaction: TransactionId | None) -> bytes 
     if producer is None or destination is None or not loose.is_plain_sequence(last):
         return None  # the other encoder caches them for the next message
     sequence = int(last)
-    field = destination_field(message.destination)
+    field = destination_fields.get(message.destination) or destination_field(message.destination)
     if transaction is not None:
         field = transaction_field(transaction) + field
     try:
@@ -123,13 +130,15 @@ def _plain_add(
         content = _CONTENT.pack(1, length) if length else loose.NULL
     marshalled = loose.blob(properties) if properties else loose.NULL
     size = _FIXED + 2 * len(producer) + len(destination) + len(text) + len(content) + length + len(marshalled)
-    frame_length = varint(size + 4)
+    frame_size = size + 4
+    frame_length = SHORT[frame_size] if frame_size < SHORT_SIZE else varint(frame_size)
     key_size = len(key)
-    key_length = SHORT[key_size] if key_size < 128 else varint(key_size)
+    key_length = SHORT[key_size] if key_size < SHORT_SIZE else varint(key_size)
+    command_size = len(field) + len(key_length) + key_size + len(frame_length) + size + len(tail) + 6
     return b"".join(
         (
             b"\1",
-            varint(len(field) + len(key_length) + key_size + len(frame_length) + size + len(tail) + 6),
+            SHORT[command_size] if command_size < SHORT_SIZE else varint(command_size),
             field,
             b"\x1a",
             key_length,
