@@ -55,7 +55,7 @@ def decode(message: Message, *, is_quick: bool) -> Message | None:
         return last[1]
     if isinstance(message, OpenedMessage):
         if message.is_compressed:  # prove: amqp-bombs-are-not-decoded "message.is_compressed" -> "False"
-            return message  # sent by a JMS client, not stored by an AMQP connector of ActiveMQ
+            return message  # A compressed message comes from a JMS client; ActiveMQ's AMQP connector stores none.
         if is_quick and not message.is_quick:
             return None
     if is_quick and message.size > QUICK_BYTES_MAX:

@@ -73,6 +73,9 @@ def read_performative(body: bytes) -> tuple[Composite, int]:
     disposition = hot.read_disposition(body)
     if disposition is not None:
         return disposition, len(body)
+    flow = hot.read_flow(body)
+    if flow is not None:
+        return flow, len(body)
     reader = Reader(body, 0, PERFORMATIVE_VALUES_MAX)
     return read_composite(reader), reader.at
 

@@ -72,18 +72,30 @@ class DeliveriesOut:
             # higher. It may include the first waiting delivery, if the client has some of its frames.
             in_flight = max(_signed(link.delivery_count + link.waiting - (flow.delivery_count or 0)), 0)
             link.remaining = flow.link_credit - in_flight
+        was_draining = link.is_draining
         link.is_draining = flow.drain
         link.is_drained = False
-        if flow.drain and (link.remaining <= 0 or self._room(link) <= 0):
-            # Until the engine has this grant, it may make deliveries. So the answer is sent then, and counts them.
-            link.drain_grants += 1
-            done = partial(self._drain_granted, link)
-            commands.append(self._grant(link, Callbacks(done, lambda error: done())))
-            return
-        receipt: Callbacks | None = None
-        if flow.echo and not flow.drain:
-            receipt = Callbacks(partial(self._echo, link), lambda error: None)
-        commands.append(self._grant(link, receipt))
+        if flow.drain or flow.echo:
+            commands.append(self._grant(link, self._receipt_of(link, flow)))
+        elif was_draining or not self._is_granted(link):
+            commands.append(self._grant(link))
+
+    def _receipt_of(self, link: OutLink, flow: Flow) -> Callbacks | None:
+        """Return the receipt of a grant that answers a drain or an echo."""
+        if not flow.drain:
+            return Callbacks(partial(self._echo, link), lambda error: None)
+        if link.remaining > 0 and self._room(link) > 0:
+            return None
+        # Until the engine has this grant, it may make deliveries. So the answer is sent then, and counts them.
+        link.drain_grants += 1
+        done = partial(self._drain_granted, link)
+        return Callbacks(done, lambda error: done())
+
+    def _is_granted(self, link: OutLink) -> bool:
+        """Return whether the engine may send at least half of what a new grant would permit, and not more. Then it gets
+        the next grant when it has used this one: clients grant credit again after each message."""
+        left, permitted = link.granted - link.tag, self._permitted(link)
+        return permitted <= 2 * left and left <= permitted and left > 0
 
     def _echo(self, link: OutLink) -> None:
         """Write the state of a link, after the answer to its attach."""
@@ -102,8 +114,12 @@ class DeliveriesOut:
     def _grant(self, link: OutLink, receipt: Callbacks | None = None) -> Grant:
         """Return the command that grants the client's credit, or the next part of it, within the limit of unsettled
         deliveries."""
-        link.granted = link.tag + max(min(link.remaining, self._room(link), GRANTED_MAX), 0)
+        link.granted = link.tag + self._permitted(link)
         return Grant(link.id, link.granted, is_drain=link.is_draining, receipt=receipt)
+
+    def _permitted(self, link: OutLink) -> int:
+        """Return the maximum number of messages that the engine may send after the last one."""
+        return max(min(link.remaining, self._room(link), GRANTED_MAX), 0)
 
     def _room(self, link: OutLink) -> int:
         if link.subscription is not None and link.subscription.is_looked_up:
@@ -144,6 +160,7 @@ class DeliveriesOut:
         if link.remaining > 0:
             link.delivery_count = (link.delivery_count + link.remaining) & UINT_MAX
         link.remaining = 0
+        link.granted = link.tag  # the engine ends its grant after a drain
         answer = self._flow_of(link)
         answer.drain = True
         self._endpoint.write(answer)

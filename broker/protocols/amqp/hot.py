@@ -2,6 +2,7 @@
 
     transfer      00 53 14 c0 size count  handle delivery-id delivery-tag message-format settled more ...
     disposition   00 53 15 c0 size count  role first last settled accepted ...
+    flow          00 53 13 c0 size count  next-incoming-id incoming-window next-outgoing-id outgoing-window handle ...
     header        00 53 70 c0 size count  durable priority ttl first-acquirer delivery-count
     properties    00 53 73 c0 size count  message-id user-id to subject reply-to correlation-id ...
 
@@ -14,11 +15,14 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from tandemmq.broker.protocols.amqp.schema import ACCEPTED, Disposition, Header, Properties, Transfer
+from tandemmq.broker.protocols.amqp.schema import ACCEPTED, Disposition, Flow, Header, Properties, Transfer
 from tandemmq.broker.protocols.amqp.types import Timestamp
 
 _TRANSFER: Final = b"\0\x53\x14\xc0"
 _DISPOSITION: Final = b"\0\x53\x15\xc0"
+_FLOW: Final = b"\0\x53\x13\xc0"
+_NUMBERS: Final = 8  # the first fields of a flow
+_NONE: Final = -1  # null in place of one of them
 _START: Final = 6  # offset of the first field, after size and count
 _NULL: Final = 0x40
 _TRUE: Final = 0x41
@@ -69,7 +73,7 @@ def read_transfer(data: bytes) -> tuple[Transfer, int] | None:
     try:
         stop = _START - 1 + data[4]
         fields = data[5]
-        if fields < 5 or stop > len(data):
+        if fields < 4 or stop > len(data):
             return None
         handle = _uint(data, _START)
         at = _after(data, _START)
@@ -82,9 +86,11 @@ def read_transfer(data: bytes) -> tuple[Transfer, int] | None:
         at += 2 + size
         message_format = _uint(data, at)
         at = _after(data, at)
-        settled = data[at]
+        settled = _NULL
         more = resume = aborted = batchable = 0
-        at += 1
+        if fields > 4:  # Proton omits the nulls at the end
+            settled = data[at]
+            at += 1
         if fields > 5:
             more = _flag(data[at])
             at += 1
@@ -146,6 +152,52 @@ def read_disposition(data: bytes) -> Disposition | None:
     if at != stop or batchable < 0:
         return None
     return Disposition(True, first, None if is_single else last, settled == 1, ACCEPTED, batchable == 1)
+
+
+def read_flow(data: bytes) -> Flow | None:
+    """Return a flow without properties."""
+    if not data.startswith(_FLOW):
+        return None
+    numbers = [_NONE] * _NUMBERS
+    drain = echo = 0
+    try:
+        stop = _START - 1 + data[4]
+        fields = data[5]
+        if stop != len(data) or not 4 <= fields <= 10:
+            return None
+        at = _START
+        for place in range(min(fields, _NUMBERS)):
+            if data[at] == _NULL:
+                at += 1
+                continue
+            number = _uint(data, at)
+            if number < 0:
+                return None
+            numbers[place] = number
+            at = _after(data, at)
+        if fields > 8:
+            drain = _flag(data[at])
+            at += 1
+        if fields > 9:
+            echo = _flag(data[at])
+            at += 1
+    except IndexError:
+        return None
+    next_incoming, incoming_window, next_outgoing, outgoing_window, handle, delivered, credit, available = numbers
+    if at != stop or drain < 0 or echo < 0 or min(incoming_window, next_outgoing, outgoing_window) < 0:
+        return None
+    return Flow(
+        next_incoming_id=None if next_incoming < 0 else next_incoming,
+        incoming_window=incoming_window,
+        next_outgoing_id=next_outgoing,
+        outgoing_window=outgoing_window,
+        handle=None if handle < 0 else handle,
+        delivery_count=None if delivered < 0 else delivered,
+        link_credit=None if credit < 0 else credit,
+        available=None if available < 0 else available,
+        drain=drain == 1,
+        echo=echo == 1,
+    )
 
 
 # ---- sections of a message: ``data`` is the described list

@@ -139,7 +139,7 @@ class OutLink:
     written: int = 0
     written_last: int = 0
     is_draining: bool = False
-    drain_grants: int = 0  # number of grants whose receipt answers a drain
+    drain_grants: int = 0  # number of grants of drains without a receipt; the last receipt answers
     is_drained: bool = False  # the engine has no more messages; the answer follows the deliveries that wait
     is_flow_due: bool = False  # a flow follows the answer to the attach
     pending: Attach | None = None
@@ -171,7 +171,7 @@ def rejection_text(outcome: Any) -> str:
 
 
 def acknowledged(link: OutLink) -> Ack:
-    """Return the command that acknowledges the written presettled deliveries."""
+    """Return the command that acknowledges the written presettled deliveries, and mark them as acknowledged."""
     first, link.written = link.written, 0
     return Ack(link.id, link.written_last, first=first)
 

@@ -24,6 +24,7 @@ from tandemmq.broker.protocols.amqp.schema import (
     Accepted,
     Composite,
     Disposition,
+    Flow,
     Header,
     Properties,
     Rejected,
@@ -63,6 +64,19 @@ def dispositions() -> Iterator[Disposition]:
     yield Disposition(False, 1, 2, True, ACCEPTED)
 
 
+def flows() -> Iterator[Flow]:
+    for number in (None, *UINTS):
+        window = number or 0
+        common = {"incoming_window": window, "next_outgoing_id": 7, "outgoing_window": UINT_MAX}
+        yield Flow(next_incoming_id=number, **common)
+        for drain in (True, False):
+            yield Flow(
+                next_incoming_id=1, handle=number, delivery_count=number, link_credit=number, drain=drain, **common
+            )
+        yield Flow(next_incoming_id=1, handle=1, available=number, echo=True, **common)
+    yield Flow(incoming_window=1, next_outgoing_id=1, outgoing_window=1, properties={"a": 1})
+
+
 def headers() -> Iterator[Header]:
     for durable in (None, True, False):
         for priority in (None, 0, 9, 255):
@@ -91,7 +105,7 @@ def properties() -> Iterator[Properties]:
     yield Properties()
 
 
-FORMS: tuple[Composite, ...] = (*transfers(), *dispositions(), *headers(), *properties())
+FORMS: tuple[Composite, ...] = (*transfers(), *dispositions(), *flows(), *headers(), *properties())
 
 
 def by_hot(row: type[Composite], data: bytes) -> tuple[Composite, int] | None:
@@ -99,8 +113,8 @@ def by_hot(row: type[Composite], data: bytes) -> tuple[Composite, int] | None:
     if row is Transfer:
         return hot.read_transfer(data)
     found: Composite | None
-    if row is Disposition:
-        found = hot.read_disposition(data)
+    if row is Disposition or row is Flow:
+        found = (hot.read_disposition if row is Disposition else hot.read_flow)(data)
     else:
         read = hot.read_header if row is Header else hot.read_properties
         found = read(data[3:])
@@ -112,7 +126,7 @@ def by_table(data: bytes) -> tuple[Composite, int]:
     return read_composite(reader), reader.at
 
 
-@pytest.mark.parametrize("row", [Transfer, Disposition, Header, Properties])
+@pytest.mark.parametrize("row", [Transfer, Disposition, Flow, Header, Properties])
 def test_composites_are_read_as_by_the_table(row: type[Composite]) -> None:
     forms = [each for each in FORMS if type(each) is row]
     read = [by_hot(row, write_composite(each)) for each in forms]
@@ -122,7 +136,7 @@ def test_composites_are_read_as_by_the_table(row: type[Composite]) -> None:
     assert len([each for each in read if each is not None]) * 2 > len(forms)
 
 
-@pytest.mark.parametrize("row", [Transfer, Disposition, Header, Properties])
+@pytest.mark.parametrize("row", [Transfer, Disposition, Flow, Header, Properties])
 def test_damaged_composites_are_refused_or_read_as_by_the_table(row: type[Composite]) -> None:
     chance = random.Random(FIXED_SEED)
     for form in FORMS:
@@ -149,6 +163,7 @@ def test_a_truncated_composite_is_refused() -> None:
     for form in (
         Transfer(1, 2, b"tag", 0, True),
         Disposition(True, 1, 2, True, ACCEPTED),
+        Flow(incoming_window=1, next_outgoing_id=1, outgoing_window=1),
         Header(True),
         Properties("a"),
     ):
@@ -157,6 +172,11 @@ def test_a_truncated_composite_is_refused() -> None:
             assert by_hot(type(form), whole[:stop]) is None
             with pytest.raises(AmqpError):
                 by_table(whole[:stop])
+
+
+def test_a_transfer_without_its_last_fields_is_read() -> None:
+    """Proton omits settled = false, and all fields after it."""
+    assert hot.read_transfer(write_composite(Transfer(1, 2, b"t", 0)))
 
 
 def test_the_payload_begins_after_the_transfer() -> None:
