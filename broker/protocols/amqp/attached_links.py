@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from tandemmq.broker.core.commands import (
     ClientError,
@@ -136,15 +136,17 @@ def _has(handles: int, handle: int) -> bool:
     return handle <= HANDLE_MAX and handles >> handle & 1 == 1
 
 
-class LinksConnected(Connected, Protocol):
+class LinksConnected(Connected):
     """Interface of a connection that the links of a session use."""
 
     by_name: dict[tuple[str, bool], tuple[LinkEnds, Link]]  # links by name and role of the client; True: receiver
 
-    def remove_out_link(self, link: OutLink) -> None: ...
+    def remove_out_link(self, link: OutLink) -> None:
+        raise NotImplementedError
 
     def count_links(self, count: int, name_characters: int, commands: list[Command]) -> None:
         """Count more or fewer links, with the characters of their names. Raises AmqpError if there are too many."""
+        raise NotImplementedError
 
 
 class LinkEnds:

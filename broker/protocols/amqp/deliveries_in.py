@@ -102,28 +102,63 @@ class DeliveriesIn:
             return None
         return delivery
 
+    def may_take_whole(self, link: InLink, size: int) -> bool:
+        """Return whether the link has credit and room for a message of ``size`` bytes in one frame."""
+        connection = self._endpoint.connection
+        is_free = link.partial is None and link.credit > 0 and size <= link.message_bytes_max
+        return is_free and connection.partial_bytes + size <= connection.message_bytes_max
+
+    def take_whole(
+        self, link: InLink, delivery_id: int, encoded: bytes, commands: list[Command], *, is_settled: bool
+    ) -> None:
+        """Send the message of a frame that ``may_take_whole`` permits. Raises AmqpError for the link."""
+        link.credit -= 1
+        link.delivery_count = (link.delivery_count + 1) & UINT_MAX
+        self._send(link, delivery_id, encoded, commands, is_settled=is_settled)
+
     def send(self, link: InLink, delivery: IncomingDelivery, commands: list[Command]) -> None:
         """Send a message. Raises AmqpError if it is presettled and refused."""
+        self._send(
+            link,
+            delivery.delivery_id,
+            delivery.encoded,
+            commands,
+            is_settled=delivery.is_settled,
+            message_format=delivery.message_format,
+            transaction_id=delivery.transaction_id,
+        )
+
+    def _send(
+        self,
+        link: InLink,
+        delivery_id: int,
+        encoded: bytes,
+        commands: list[Command],
+        *,
+        is_settled: bool,
+        message_format: int = 0,
+        transaction_id: bytes | None = None,
+    ) -> None:
         connection = self._endpoint.connection
         transaction: Transaction | None = None
         try:
-            if delivery.transaction_id is not None:
-                transaction = connection.transactions.find(delivery.transaction_id, Scope.LINK)
-            incoming = Incoming(delivery.encoded, connection.now)
-            message = incoming.message(link.destination, connection.next_message_id(), delivery.message_format)
+            if transaction_id is not None:
+                transaction = connection.transactions.find(transaction_id, Scope.LINK)
+            incoming = Incoming(encoded, connection.now)
+            message = incoming.message(link.destination, connection.next_message_id(), message_format)
         except AmqpError as error:
             if transaction is not None:  # prove: amqp-refused-send-fails-the-commit "is not None" -> "is self"
                 commands.append(transaction.failure(error.text))
             # The outcome reports the error, and the link stays attached. A presettled message has no outcome.
-            if delivery.is_settled:
+            if is_settled:
                 raise AmqpError(error.condition, error.text, Scope.LINK) from None
-            self.answer(link, delivery.delivery_id, _rejected(Error(error.condition, error.text), transaction))
+            self.answer(link, delivery_id, _rejected(Error(error.condition, error.text), transaction))
             self.top_up(link)
             return
         name = None if transaction is None else transaction.name
         # prove: amqp-accepts-after-the-store "link.unanswered += 1" -> "self.stored(Sent(self, link, 0, None))"
         link.unanswered += 1
-        receipt = link.presettled if delivery.is_settled else Sent(self, link, delivery.delivery_id, transaction)
+        receipt = link.presettled if is_settled else Sent(self, link, delivery_id, transaction)
         commands.append(Send(message, name, receipt))
 
     def drop_partial(self, link: InLink) -> None:

@@ -6,10 +6,11 @@ Windows count frames. The broker's window never closes; the client's window limi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final
 
 from tandemmq.broker.core.commands import Command
 from tandemmq.broker.protocols.amqp.links import OutLink
+from tandemmq.broker.protocols.amqp.output import AmqpOutput
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Begin, Composite, Flow
 from tandemmq.broker.protocols.amqp.transactions import Transactions
 
@@ -17,44 +18,37 @@ from tandemmq.broker.protocols.amqp.transactions import Transactions
 WINDOW: Final = (1 << 31) - 1
 
 
-class Connected(Protocol):
+class Connected(AmqpOutput):
     """Interface of a connection that an endpoint uses."""
 
     now: int
-    frame_bytes_max: int  # of the client
     message_bytes_max: int
     unsettled_max: int  # deliveries of one link that are unsettled, or presettled and wait for the window
     partial_bytes: int  # of incomplete deliveries, in all sessions
-    waiting_bytes: int  # of deliveries that wait for the windows of all sessions
     transactions: Transactions
 
-    def write_performative(self, channel: int, performative: Composite) -> None: ...
-
-    def write(self, data: bytes | memoryview) -> None: ...
-
-    def accept(self, channel: int, delivery_id: int, state: Composite) -> None: ...
-
-    def settle(self, channel: int, first: int, last: int, state: Any) -> None: ...
-
-    def next_message_id(self) -> str: ...
+    def next_message_id(self) -> str:
+        raise NotImplementedError
 
     def enqueue(self, command: Command) -> None:
         """Pass a command to the engine in the next turn."""
+        raise NotImplementedError
 
     def acknowledge_later(self, link: OutLink) -> None:
         """Acknowledge the presettled deliveries that were written to the link, in the next turn."""
-
-    def report_waiting(self) -> None:
-        """Report ``waiting_bytes`` to the transport."""
+        raise NotImplementedError
 
     def may_send(self) -> bool:
         """Return whether a frame of a waiting delivery may be written in this turn, and count it."""
+        raise NotImplementedError
 
     def defer(self, channel: int, step: Callable[[list[Command]], None]) -> None:
         """Call a function, which continues the current frame, before the next frame is handled."""
+        raise NotImplementedError
 
     def call_next_turn(self, step: Callable[[], None]) -> None:
         """Call a function in the next turn in which the output has room."""
+        raise NotImplementedError
 
 
 class Endpoint:

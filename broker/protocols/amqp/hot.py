@@ -16,7 +16,7 @@ import struct
 from typing import Any, Final
 
 from tandemmq.broker.protocols.amqp.schema import ACCEPTED, Disposition, Flow, Header, Properties, Transfer
-from tandemmq.broker.protocols.amqp.types import Timestamp
+from tandemmq.broker.protocols.amqp.types import EMPTY_LIST, Timestamp
 
 _TRANSFER: Final = b"\0\x53\x14\xc0"
 _DISPOSITION: Final = b"\0\x53\x15\xc0"
@@ -30,7 +30,6 @@ _FALSE: Final = 0x42
 _ZERO: Final = 0x43
 _SMALL: Final = 0x52
 _UINT: Final = 0x70
-_EMPTY_LIST: Final = 0x45
 _UBYTE: Final = 0x50
 _TIME: Final = 0x83
 _BINARY: Final = 0xA0
@@ -64,6 +63,31 @@ def _after(data: bytes, at: int) -> int:
     """Return the offset after the uint at this offset."""
     code = data[at]
     return at + (2 if code == _SMALL else 5 if code == _UINT else 1)
+
+
+def read_whole(data: bytes) -> tuple[int, int, bool, int]:
+    """Return handle, delivery id, ``settled`` and the offset of the payload of a transfer that is a whole delivery of
+    message-format 0 without a state. The handle is -1 for any other frame."""
+    try:
+        if data.startswith(_TRANSFER) and data[5] <= 6:
+            stop = _START - 1 + data[4]
+            handle = _uint(data, _START)
+            at = _after(data, _START)
+            delivery_id = _uint(data, at)
+            at = _after(data, at)
+            size = data[at + 1]
+            has_tag = data[at] == _BINARY and size <= _TAG_BYTES_MAX
+            at += 2 + size
+            is_usual = has_tag and data[at] == _ZERO and delivery_id >= 0
+            fields = data[5]
+            settled = _flag(data[at + 1]) if fields > 4 else 0
+            more = _flag(data[at + 2]) if fields > 5 else 0
+            is_complete = fields >= 4 and at + fields - 3 == stop <= len(data)
+            if is_usual and is_complete and settled >= 0 and not more:
+                return handle, delivery_id, settled == 1, stop
+    except IndexError:
+        pass
+    return -1, 0, False, 0
 
 
 def read_transfer(data: bytes) -> tuple[Transfer, int] | None:
@@ -220,7 +244,7 @@ def read_header(data: bytes) -> Header | None:
     """Return the header."""
     try:
         stop = len(data)
-        if data[0] == _EMPTY_LIST and stop == 1:
+        if data[0] == EMPTY_LIST and stop == 1:
             return Header()
         if data[0] != _LIST or 2 + data[1] != stop:
             return None
@@ -306,7 +330,7 @@ def read_properties(data: bytes) -> Properties | None:
     values: list[Any] = []
     try:
         stop = len(data)
-        if data[0] == _EMPTY_LIST and stop == 1:
+        if data[0] == EMPTY_LIST and stop == 1:
             return Properties()
         if data[0] != _LIST or 2 + data[1] != stop or data[2] > len(_USUAL):
             return None

@@ -17,7 +17,7 @@ from tandemmq.broker.protocols.amqp.codec import read_section
 from tandemmq.broker.protocols.amqp.errors import PRECONDITION_FAILED, RESOURCE_LIMIT, AmqpError, DecodeError, Scope
 from tandemmq.broker.protocols.amqp.schema import Header, Properties
 from tandemmq.broker.protocols.amqp.sections import scan
-from tandemmq.broker.protocols.amqp.types import VALUES_MAX, Reader, Symbol, ULong, Uuid
+from tandemmq.broker.protocols.amqp.types import EMPTY_LIST, VALUES_MAX, Reader, Symbol, ULong, Uuid
 from tandemmq.broker.protocols.encoded import NATIVE
 from tandemmq.store.records.loose import has_room_for
 from tandemmq.store.records.message import TIME_MAX, BodyKind, Destination, DestinationKind, Message, PropertyValue
@@ -215,6 +215,10 @@ class Incoming:
             self.properties[_SCHEDULED_DELAY] = Long(milliseconds)
 
     def _apply_properties(self, message: Message) -> None:
+        section = self._by_code.get(sections.PROPERTIES)
+        if section is not None and self._encoded[section.value] == EMPTY_LIST:
+            self.properties[HAS_PROPERTIES] = True
+            return
         found = self._composite(sections.PROPERTIES)
         if not isinstance(found, Properties):
             return

@@ -33,8 +33,11 @@ class AmqpOutput:
         self.waiting_bytes = 0
         self._reported_bytes = 0
         self._count_waiting: Callable[[int], None] = uncounted
-        # Channel, first and last delivery id, and their outcome.
-        self._accepted: tuple[int, int, int, Composite] | None = None
+        # Outcome of a range of deliveries, whose disposition is not written yet; None: there is none.
+        self._range_state: Composite | None = None
+        self._range_channel = 0
+        self._range_first = 0
+        self._range_last = 0
 
     def set_wake(self, wake: Callable[[], None]) -> None:
         """See ``Session.set_wake``."""
@@ -82,26 +85,25 @@ class AmqpOutput:
     def accept(self, channel: int, delivery_id: int, state: Composite) -> None:
         """Settle a delivery of the client as accepted. ``state``: one object for all deliveries that can share a
         disposition."""
-        found = self._accepted
-        if found is not None and found[0] == channel and (found[2] + 1) & UINT_MAX == delivery_id and found[3] is state:
-            self._accepted = channel, found[1], delivery_id, state
-            return
-        self._end_range()
-        self._accepted = channel, delivery_id, delivery_id, state
-        self.pending_bytes += _RANGE_BYTES
+        is_next = (self._range_last + 1) & UINT_MAX == delivery_id and self._range_channel == channel
+        if self._range_state is not state or not is_next:
+            self._end_range()
+            self._range_state, self._range_channel, self._range_first = state, channel, delivery_id
+            self.pending_bytes += _RANGE_BYTES
+        self._range_last = delivery_id
 
     def settle(self, channel: int, first: int, last: int, state: Any) -> None:
         """Append a disposition that settles deliveries of the client."""
         self.write_performative(channel, Disposition(role=True, first=first, last=last, settled=True, state=state))
 
     def _end_range(self) -> None:
-        found, self._accepted = self._accepted, None
-        if found is not None:
+        state, self._range_state = self._range_state, None
+        if state is not None:
             self.pending_bytes -= _RANGE_BYTES
-            if found[3] is ACCEPTED:
-                self.write(hot.accepted(found[0], found[1], found[2]))
+            if state is ACCEPTED:
+                self.write(hot.accepted(self._range_channel, self._range_first, self._range_last))
             else:
-                self.settle(*found)
+                self.settle(self._range_channel, self._range_first, self._range_last, state)
 
 
 class Frames:

@@ -10,7 +10,7 @@ from typing import Final
 
 from tandemmq.broker.protocols.amqp.codec import code_of
 from tandemmq.broker.protocols.amqp.errors import DecodeError
-from tandemmq.broker.protocols.amqp.types import Reader, Symbol
+from tandemmq.broker.protocols.amqp.types import EMPTY_LIST, Reader, Symbol
 
 HEADER: Final = 0x70
 DELIVERY_ANNOTATIONS: Final = 0x71
@@ -85,10 +85,17 @@ def scan(encoded: bytes) -> list[Section]:
 
 def _end_of(encoded: bytes, value: int, code: int) -> int:
     """Return the end of the described value. Raises DecodeError."""
+    length = len(encoded)
     kind = encoded[value] >> 4
-    if kind in (0xA, 0xC) and value + 1 < len(encoded):
+    if encoded[value] == EMPTY_LIST:
+        return value + 1
+    if kind in (0xA, 0xC) and value + 1 < length:
         stop = value + 2 + encoded[value + 1]
-        if stop <= len(encoded):
+        if stop <= length:
+            return stop
+    if kind in (0xB, 0xD) and value + 4 < length:
+        stop = value + 5 + int.from_bytes(encoded[value + 1 : value + 5], "big")
+        if stop <= length:
             return stop
     reader = Reader(encoded, value)
     if encoded[value] == _DESCRIBED and code == VALUE:

@@ -33,7 +33,7 @@ from tandemmq.broker.core.commands import (
 )
 from tandemmq.broker.protocols.amqp import frames, schema
 from tandemmq.broker.protocols.amqp.attached_links import HANDLE_MAX, Link, LinkEnds
-from tandemmq.broker.protocols.amqp.channel import Channel
+from tandemmq.broker.protocols.amqp.channel import Channel, ChannelConnected
 from tandemmq.broker.protocols.amqp.codec import read_performative
 from tandemmq.broker.protocols.amqp.deliveries_in import Sent
 from tandemmq.broker.protocols.amqp.endpoint import WINDOW
@@ -67,7 +67,6 @@ from tandemmq.broker.protocols.amqp.opening import (
     wrong_header,
 )
 from tandemmq.broker.protocols.amqp.outgoing import TakesLong, encode
-from tandemmq.broker.protocols.amqp.output import AmqpOutput
 from tandemmq.broker.protocols.amqp.schema import Disposition, Error, Transfer
 from tandemmq.broker.protocols.amqp.transactions import Transactions
 from tandemmq.broker.protocols.output import roomy, uncounted
@@ -109,7 +108,7 @@ _WAITS: Final = (State.LOGGING_IN, State.CONNECTING, State.OVER)
 _HEADERS: Final = (State.SASL_HEADER, State.AMQP_HEADER)
 
 
-class AmqpSession(AmqpOutput):
+class AmqpSession(ChannelConnected):
     """State of one connection (a ``Session`` of the transport). ``clock`` returns milliseconds since 1970. ``secret``
     returns random text, so that no client can guess the name of a temporary destination."""
 
@@ -282,6 +281,10 @@ class AmqpSession(AmqpOutput):
             if is_init:
                 raise AmqpError(FRAMING_ERROR, "a frame of SASL is empty")
             return 0
+        if self._state is _CONNECTED:
+            channel = self._channels.get(frame.channel)
+            if channel is not None and not channel.is_ending and channel.take_whole(frame.body, commands):
+                return 0
         performative, payload_at = read_performative(frame.body)
         if self._state is _CONNECTED:
             return self._take_connected(frame.channel, performative, frame.body[payload_at:], commands)

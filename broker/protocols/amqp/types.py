@@ -133,7 +133,7 @@ _FIXED: Final[dict[int, tuple[struct.Struct, Callable[[Any], Any]]]] = {
     0x98: (struct.Struct(">16s"), Uuid),
 }
 _CONSTANTS: Final[dict[int, Any]] = {0x40: None, 0x41: True, 0x42: False, 0x43: UInt(0), 0x44: ULong(0)}
-_EMPTY_LIST: Final = 0x45
+EMPTY_LIST: Final = 0x45
 _SIZE: Final = struct.Struct(">I")
 
 
@@ -202,7 +202,7 @@ class Reader:
         if code == 0:
             descriptor = self._value(depth + 1)
             return Described(descriptor, self._value(depth + 1))
-        if code == _EMPTY_LIST:
+        if code == EMPTY_LIST:
             return []
         return self._sized(code, depth + 1)
 

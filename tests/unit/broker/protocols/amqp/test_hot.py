@@ -179,6 +179,36 @@ def test_a_transfer_without_its_last_fields_is_read() -> None:
     assert hot.read_transfer(write_composite(Transfer(1, 2, b"t", 0)))
 
 
+def test_a_whole_delivery_is_read_as_by_the_table() -> None:
+    read = 0
+    for form in transfers():
+        encoded = write_composite(form)
+        handle, delivery_id, is_settled, payload_at = hot.read_whole(encoded + b"payload")
+        if handle >= 0:
+            read += 1
+            assert (form.handle, form.delivery_id, bool(form.settled), len(encoded)) == (
+                handle, delivery_id, is_settled, payload_at,
+            )  # fmt: skip
+            assert form == Transfer(handle, delivery_id, form.delivery_tag, 0, form.settled)
+    assert read * 4 > len(list(transfers()))
+
+
+def test_a_damaged_whole_delivery_is_left_to_the_table() -> None:
+    chance = random.Random(FIXED_SEED)
+    for form in transfers():
+        whole = write_composite(form)
+        for _ in range(MUTATED):
+            data = bytearray(whole)
+            data[chance.randrange(3, len(data))] = chance.choice(b"\0\x40\x41\x42\x43\x45\x52\x70\xa0\xc0")
+            damaged = bytes(data)
+            handle, delivery_id, is_settled, payload_at = hot.read_whole(damaged)
+            if handle >= 0:
+                found, place = by_table(damaged)
+                assert isinstance(found, Transfer)
+                assert found == Transfer(handle, delivery_id, found.delivery_tag, 0, found.settled), damaged.hex()
+                assert (bool(found.settled), place) == (is_settled, payload_at)
+
+
 def test_the_payload_begins_after_the_transfer() -> None:
     for form in transfers():
         encoded = write_composite(form)
