@@ -31,7 +31,7 @@ from tandemmq.broker.protocols.amqp.deliveries_in import DeliveriesIn
 from tandemmq.broker.protocols.amqp.deliveries_out import DeliveriesOut
 from tandemmq.broker.protocols.amqp.endpoint import Endpoint
 from tandemmq.broker.protocols.amqp.errors import NOT_ALLOWED, AmqpError, Scope
-from tandemmq.broker.protocols.amqp.hot import read_whole
+from tandemmq.broker.protocols.amqp.hot import read_accepted, read_whole
 from tandemmq.broker.protocols.amqp.links import SETTLED, Callbacks, InLink, OutLink, do_nothing
 from tandemmq.broker.protocols.amqp.schema import Error, Flow
 from tandemmq.broker.protocols.amqp.subscriptions import Subscription
@@ -124,9 +124,16 @@ class Channel:
         else:
             raise AmqpError(NOT_ALLOWED, f"a session receives no {type(performative).__name__}", Scope.CONNECTION)
 
-    def take_whole(self, body: bytes, commands: list[Command]) -> bool:
-        """Handle a frame with a whole message, as most frames of a sender are; this is ``handle``, but faster. False:
-        nothing was done, because it is another frame, or its link is no usual one."""
+    def take_usual(self, body: bytes, commands: list[Command]) -> bool:
+        """Handle a frame like most frames of a sender or receiver; this is ``handle``, but faster. False: it is another
+        frame, and nothing was done."""
+        first, last, is_settled, _ = read_accepted(body)
+        if first < 0:
+            return self._take_whole(body, commands)
+        return is_settled == 1 and self.deliveries_out.accept(first, first if last < 0 else last, commands)
+
+    def _take_whole(self, body: bytes, commands: list[Command]) -> bool:
+        """Handle a frame with a whole message for a link that is not special."""
         handle, delivery_id, is_settled, payload_at = read_whole(body)
         link = None if handle < 0 else self._links.in_links.get(handle)
         if link is None or link.is_control or not self.deliveries_in.may_take_whole(link, len(body) - payload_at):

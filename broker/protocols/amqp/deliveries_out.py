@@ -9,7 +9,7 @@ from collections import deque
 from functools import partial
 from typing import Any, Final
 
-from tandemmq.broker.core.commands import ClientError, Command, Grant, Undeliverable
+from tandemmq.broker.core.commands import Ack, ClientError, Command, Grant, Undeliverable
 from tandemmq.broker.protocols.amqp import schema
 from tandemmq.broker.protocols.amqp.endpoint import Endpoint
 from tandemmq.broker.protocols.amqp.errors import Scope, not_implemented
@@ -250,6 +250,34 @@ class DeliveriesOut:
 
     # ---- outcomes
 
+    def accept(self, first: int, last: int, commands: list[Command]) -> bool:
+        """Handle a disposition that settles deliveries as accepted; this is ``disposition``, but faster. False: nothing
+        was done, because there may be too many for one turn."""
+        count = ((last - first) & UINT_MAX) + 1
+        if count > COMMANDS_MAX:
+            return False
+        latest: OutLink | None = None
+        begin = end = 0
+        id = first
+        for _ in range(count):
+            link = self._unsettled.pop(id, None)
+            if link is not None:
+                tag = link.unsettled.pop(id)
+                if link is not latest or tag != end + 1:  # prove: amqp-runs-have-no-gaps-2 " or tag != end + 1"
+                    if latest is not None:
+                        self._acknowledge(latest, begin, end, commands)
+                    latest, begin = link, tag
+                end = tag
+            id = (id + 1) & UINT_MAX
+        if latest is not None:
+            self._acknowledge(latest, begin, end, commands)
+        self._endpoint.scanned += count
+        return True
+
+    def _acknowledge(self, link: OutLink, first: int, last: int, commands: list[Command]) -> None:
+        commands.append(Ack(link.id, last, first=first))
+        self._note_seen(link, last, commands)
+
     def disposition(self, disposition: schema.Disposition, commands: list[Command]) -> None:
         """Handle a disposition of the client for a range of deliveries. Raises AmqpError."""
         if not disposition.role:
@@ -301,11 +329,10 @@ class DeliveriesOut:
                     self._endpoint.start_answer()
                     receipt = Callbacks(partial(self._confirmed, run, outcome), self._refused)
                 commands.append(command_of(link, run.first, run.last, found, receipt))
-            self._note_seen(run, commands)
+            self._note_seen(link, run.last, commands)
 
-    def _note_seen(self, run: Run, commands: list[Command]) -> None:
-        link = run.link
-        link.seen = max(link.seen, run.last)
+    def _note_seen(self, link: OutLink, last: int, commands: list[Command]) -> None:
+        link.seen = max(link.seen, last)
         if self._needs_grant(link):
             commands.append(self._grant(link))
 

@@ -22,7 +22,8 @@ _TRANSFER: Final = b"\0\x53\x14\xc0"
 _DISPOSITION: Final = b"\0\x53\x15\xc0"
 _FLOW: Final = b"\0\x53\x13\xc0"
 _NUMBERS: Final = 8  # the first fields of a flow
-_NONE: Final = -1  # null in place of one of them
+_NONE: Final = -1  # null in place of a number
+_NO_DISPOSITION: Final = (-1, 0, 0, 0)
 _START: Final = 6  # offset of the first field, after size and count
 _NULL: Final = 0x40
 _TRUE: Final = 0x41
@@ -145,37 +146,46 @@ def read_transfer(data: bytes) -> tuple[Transfer, int] | None:
 
 def read_disposition(data: bytes) -> Disposition | None:
     """Return a disposition of a receiver with the outcome accepted."""
-    if not data.startswith(_DISPOSITION):
+    first, last, settled, batchable = read_accepted(data)
+    if first < 0:
         return None
+    return Disposition(True, first, None if last < 0 else last, settled == 1, ACCEPTED, batchable == 1)
+
+
+def read_accepted(data: bytes) -> tuple[int, int, int, int]:
+    """Return ``first``, ``last`` (-1: null), ``settled`` and ``batchable`` of a disposition of a receiver with the
+    outcome accepted. ``first`` is -1 for any other frame."""
+    if not data.startswith(_DISPOSITION):
+        return _NO_DISPOSITION
     try:
         stop = _START - 1 + data[4]
         if stop != len(data) or not 5 <= data[5] <= 6 or data[_START] != _TRUE:
-            return None
-        first = last = _uint(data, _START + 1)
+            return _NO_DISPOSITION
+        first = _uint(data, _START + 1)
+        last = _NONE
         at = _after(data, _START + 1)
-        is_single = data[at] == _NULL
-        if is_single:
+        if data[at] == _NULL:
             at += 1
         else:
             last = _uint(data, at)
+            if last < 0:
+                return _NO_DISPOSITION
             at = _after(data, at)
         settled = _flag(data[at])
-        if first < 0 or last < 0 or settled < 0:
-            return None
+        if first < 0 or settled < 0:
+            return _NO_DISPOSITION
         at += 1
         state = _ACCEPTED_STATES[0] if data[at + 3] == _ACCEPTED_STATES[0][3] else _ACCEPTED_STATES[1]
         if not data.startswith(state, at):
-            return None
+            return _NO_DISPOSITION
         at += len(state)
         batchable = 0
         if data[5] == 6:
             batchable = _flag(data[at])
             at += 1
     except IndexError:
-        return None
-    if at != stop or batchable < 0:
-        return None
-    return Disposition(True, first, None if is_single else last, settled == 1, ACCEPTED, batchable == 1)
+        return _NO_DISPOSITION
+    return (first, last, settled, batchable) if at == stop and batchable >= 0 else _NO_DISPOSITION
 
 
 def read_flow(data: bytes) -> Flow | None:

@@ -283,8 +283,10 @@ class AmqpSession(ChannelConnected):
             return 0
         if self._state is _CONNECTED:
             channel = self._channels.get(frame.channel)
-            if channel is not None and not channel.is_ending and channel.take_whole(frame.body, commands):
-                return 0
+            if channel is not None and not channel.is_ending:
+                before = channel.scanned
+                if channel.take_usual(frame.body, commands):
+                    return channel.scanned - before
         performative, payload_at = read_performative(frame.body)
         if self._state is _CONNECTED:
             return self._take_connected(frame.channel, performative, frame.body[payload_at:], commands)

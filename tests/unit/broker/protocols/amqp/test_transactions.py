@@ -2,6 +2,7 @@
 
 # proves: amqp-outcomes-are-counted, amqp-outcomes-are-kept-short
 # proves: amqp-control-link-rolls-back, amqp-refused-send-fails-the-commit, amqp-runs-have-no-gaps
+# proves: amqp-runs-have-no-gaps-2
 
 from __future__ import annotations
 
