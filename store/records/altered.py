@@ -9,8 +9,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Mapping
 
-from mypy_extensions import mypyc_attr
-
 from tandemmq.store.records import loose
 from tandemmq.store.records.errors import Unencodable
 from tandemmq.store.records.fields import PRODUCER_AT, read_fields
@@ -106,7 +104,6 @@ def with_own_id(message: Message, message_id: str, *, destination: Destination |
 SHARED_BYTES_MIN = 4 * 1024
 
 
-@mypyc_attr(acyclic=True)
 class PartMessage(OpenedMessage):
     """Copy of an opened message for another destination, without its own frame: each access to ``raw`` makes a frame
     from that of ``whole``."""

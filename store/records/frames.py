@@ -12,8 +12,6 @@ from functools import lru_cache
 from io import BytesIO
 from typing import Final
 
-from mypy_extensions import mypyc_attr
-
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.records import loose
 from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge
@@ -52,7 +50,6 @@ VIEWED_BYTES_MIN: Final = 64 * 1024
 _QUICK_BYTES: Final = 1024
 
 
-@mypyc_attr(acyclic=True)
 class OpenedMessage(Message):
     """Message over its frame, ``raw``. Body and properties are decoded at each access, so the memory of a message is
     that of its frame. Only the last decoded properties are cached.

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from mypy_extensions import mypyc_attr
-
 
 class DestinationKind(IntEnum):
     """Kind of a destination. The numbers are those of KahaDestination.DestinationType."""
@@ -77,7 +75,6 @@ class SharedBody:
     holders: int = 0
 
 
-@mypyc_attr(acyclic=True)  # the garbage collector need not visit it
 class Message:
     """Message of any protocol.
 
