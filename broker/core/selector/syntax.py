@@ -131,6 +131,10 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
 _HEX_DIGITS = {"x": 2, "u": 4}
 
 
+def _is_empty(part: _Part) -> bool:
+    return isinstance(part, _All) and not part.parts
+
+
 class _Reader:
     """Parser of one pattern."""
 
@@ -170,7 +174,10 @@ class _Reader:
     def _sequence(self) -> _Part:
         parts: list[_Part] = []
         while self._next() not in ("", "|", ")"):
-            parts.append(self._repetition(self._atom()))
+            part = self._repetition(self._atom())
+            # A part without instructions is left out: INSTRUCTIONS_MAX does not limit its repetitions.
+            if not _is_empty(part):
+                parts.append(part)
         return _All(parts)
 
     def _repetition(self, part: _Part) -> _Part:
@@ -194,7 +201,7 @@ class _Reader:
         is_greedy = not self._take("?")
         if self._next() in ("*", "+", "?", "{"):
             raise self._invalid("a repetition of a repetition (or a possessive one)")
-        return _Repeated(part, least, most, is_greedy)
+        return _All([]) if most == 0 or _is_empty(part) else _Repeated(part, least, most, is_greedy)
 
     def _number(self) -> int:
         start = self._position
@@ -380,10 +387,7 @@ def _emit_ways(program: Program, ways: list[_Part]) -> None:
 def _emit_repeated(program: Program, repeated: _Repeated) -> None:
     part, is_greedy = repeated.part, repeated.is_greedy
     for _ in range(repeated.least):
-        begin = len(program)
         _emit(program, part)
-        if len(program) == begin:  # empty: INSTRUCTIONS_MAX would not end nested repetitions of it
-            break
     if repeated.most is None:
         split = _append(program, SPLIT)
         _emit(program, part)

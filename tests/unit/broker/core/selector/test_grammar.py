@@ -181,6 +181,7 @@ def test_nested_repetitions_of_nothing_are_compiled_at_once(text: str) -> None:
     for _ in range(10):
         text = f"({text}){{1000}}"
     assert Pattern(f"^{text}x", Effort()).is_in("x")
+    assert Pattern(f"^(x{text * 2}{'()' * 30_000}){{99}}y", Effort()).is_in("x" * 99 + "y")
 
 
 def left(effort: Effort) -> int:
