@@ -94,8 +94,8 @@ class MessageWork:
     async def browse(self, queue: Destination, choice: Choice, after: int, limit: int, answers: Answers) -> bytes:
         """Return the JSON of a page: at most ``limit`` messages of ``choice``, after the first ``after`` messages, and
         only as many as fit into an answer of ``answers``. ``following`` in the JSON is the ``after`` of the next page;
-        null: this is the last page. The search ends after BROWSE_SECONDS_MAX, but not before it has visited the first
-        ``after`` messages."""
+        null: this is the last page. The search ends BROWSE_SECONDS_MAX after it has visited the first ``after``
+        messages."""
         rows = Rows(answers.bytes_max)
         following: int | None = None
         waiting: list[tuple[int, Message]] = []
@@ -139,7 +139,7 @@ class MessageWork:
         condition = choice.condition
         selector = None if condition is None else compile_selector(condition)
         loop = asyncio.get_running_loop()
-        end = loop.time() + BROWSE_SECONDS_MAX
+        end: float | None = None
         place = 0
         pace = Pace()
         async with operator_client(self._engine, self._caller) as operator, aclosing(operator.browse(queue)) as batches:
@@ -148,7 +148,9 @@ class MessageWork:
                     place += 1
                     if place > after and (selector is None or await takes(selector, message, pace)):
                         yield place, message
-                if place > after and loop.time() > end:
+                if end is None:
+                    end = loop.time() + BROWSE_SECONDS_MAX if place > after else None
+                elif loop.time() > end:
                     yield place, None
                     return
 
@@ -182,9 +184,10 @@ class MessageWork:
                 if not taken:
                     return
                 left -= len(taken)
-                wanted -= await process(operator, taken)
-                if per_second is not None:
-                    await asyncio.sleep(max(0.0, len(taken) / per_second - (loop.time() - began)))
+                done = await process(operator, taken)
+                wanted -= done
+                if per_second is not None and done:
+                    await asyncio.sleep(max(0.0, done / per_second - (loop.time() - began)))
 
     def _row(self, queue: Destination) -> dict[str, Any]:
         """Return the row of a queue, which may have been deleted since the request. Raises ClientError."""
@@ -294,7 +297,6 @@ class MessageWork:
         for step in steps:
             count = min((each for each in (step, left) if each is not None), default=None)
             before = task.counts.get("retried", 0)
-            task.counts.pop(UNKNOWN_ORIGIN, None)  # each step meets those of the steps before
             failed = await self._retry_some(
                 queue,
                 Choice(choice.selector, choice.ids, count),
@@ -315,11 +317,14 @@ class MessageWork:
     ) -> str | None:
         """Return why ``retry`` must stop; None: continue. ``wait_seconds`` None: do not wait for the outcome."""
         moved: list[Move] = []
+        unknown = 0
 
         async def process(operator: OperatorClient, taken: Sequence[Delivery]) -> int:
+            nonlocal unknown
             known = [each for each in taken if origin_of(each.message) is not None]
-            if len(known) < len(taken):
-                task.count(UNKNOWN_ORIGIN, len(taken) - len(known))
+            unknown += len(taken) - len(known)
+            if unknown > task.counts.get(UNKNOWN_ORIGIN, 0):  # each step meets those of the steps before
+                task.counts[UNKNOWN_ORIGIN] = unknown
             moved.extend(await self._move(task, "retried", retried, operator, known))
             return len(known)
 
