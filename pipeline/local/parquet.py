@@ -160,10 +160,10 @@ def form_of(options: Mapping[str, str], partitions: tuple[str, ...]) -> Form:
     """Return the format for the options that a job gives to Spark's writer."""
     known = {"compression", "maxRecordsPerFile", "parquet.block.row.count.limit"}
     assert options.keys() <= known, f"unsupported options of a writer: {options.keys() - known}"
-    rows = options.get("maxRecordsPerFile", "0")  # 0 is Spark's name for no limit
+    rows = options.get("maxRecordsPerFile", "0")  # 0 and less: no limit
     return Form(
         partitions,
         options.get("compression", "snappy"),
-        int(rows) or None,
+        max(int(rows), 0) or None,
         int(options.get("parquet.block.row.count.limit", GROUP_ROWS)),
     )

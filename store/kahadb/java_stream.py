@@ -58,10 +58,13 @@ class JavaClass(NamedTuple):
     flags: int = SERIALIZABLE
 
     def lineage(self) -> list[JavaClass]:
-        """Return this class and its parents, the topmost first: the order of an object's data."""
+        """Return this class and its parents, the topmost first: the order of an object's data. Raises RecordDamaged if
+        there are more than DEPTH_MAX."""
         found: list[JavaClass] = []
         above: JavaClass | None = self
         while above is not None:
+            if len(found) > DEPTH_MAX:
+                raise RecordDamaged(f"Java class {self.name} has more than {DEPTH_MAX} superclasses")
             found.append(above)
             above = above.parent
         return found[::-1]

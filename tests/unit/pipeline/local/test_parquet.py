@@ -69,7 +69,7 @@ def test_files_and_row_groups_are_bounded_and_nothing_is_lost(tmp_path: Path, mo
         (chance.randrange(4), chance.randrange(4), chance.randbytes(chance.randrange(300))) for _ in range(900)
     )
     table = pa.table([pa.array(column) for column in zip(*rows, strict=True)], ["a", "b", "body"])
-    assert form_of({"maxRecordsPerFile": "0"}, ("a", "b")).rows_per_file is None
+    assert all(form_of({"maxRecordsPerFile": each}, ("a", "b")).rows_per_file is None for each in ("0", "-1"))
     options = {"maxRecordsPerFile": "40", "parquet.block.row.count.limit": "17"}
     reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=23))
     parquet.write(reader, tmp_path, form_of(options, ("a", "b")))
