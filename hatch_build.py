@@ -24,7 +24,6 @@ import sysconfig
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -178,15 +177,19 @@ def _compile(root: Path, modules: Sequence[str], native: Sequence[str], target: 
                     pool.shutdown(cancel_futures=True)  # after a failure, cancel files that have not begun
 
             self.compiler.compile = side_by_side
-            # Without a precompiled header (a compiler may have none), each file reads the header itself.
-            with suppress(CCompilerError, ExecError):
-                first = self.extensions[0]
-                paths = [f"-I{each}" for each in (*first.include_dirs, *self.compiler.include_dirs)]
-                command = [*self.compiler.compiler_so, *paths, *first.extra_compile_args]
+            first = self.extensions[0]
+            paths = [f"-I{each}" for each in (*first.include_dirs, *self.compiler.include_dirs)]
+            command = [*self.compiler.compiler_so, *paths, *first.extra_compile_args]
+            try:
                 self.compiler.spawn([*command, "-x", "c-header", str(header), "-o", f"{header}.gch"])
+                self.compiler.spawn([*command, "-c", str(probe), "-o", f"{probe}.o"])
+            except (CCompilerError, ExecError):
+                # This compiler cannot use it, so each file reads the header itself.
+                Path(f"{header}.gch").unlink(missing_ok=True)
             super().build_extensions()
 
-    header = work / "all.h"
+    header, probe = work / "all.h", work / "probe.c"
+    probe.touch()
     # Without hidden visibility, each call between modules looks up its target.
     options = ["-fvisibility=hidden", "-include", str(header)]
     header.write_text('#include "__native_compiled.h"\n#include "__native_internal_compiled.h"\n')
@@ -208,8 +211,9 @@ def _compile(root: Path, modules: Sequence[str], native: Sequence[str], target: 
             group_name=GROUP,
             multi_file=True,
         )
+        paths = [*extensions[0].include_dirs, str(work / "c"), str(work / "c" / "tandemmq")]
         for extension in extensions:
-            extension.include_dirs += [str(work / "c"), str(work / "c" / "tandemmq")]
+            extension.include_dirs = paths
             # The list is shared by all extensions, so it is replaced, not changed.
             extension.extra_compile_args = [*extension.extra_compile_args, *options]
         extensions += [
