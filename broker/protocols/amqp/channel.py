@@ -272,6 +272,7 @@ class Channel:
         request = source_request(attach, temporary)
         subscription = subscriptions.subscription_of(attach, request.destination, self._connection.container_id)
         link = self._out_link(attach, own_handle, subscription, temporary)
+        link.is_topic = request.destination.is_topic
         self._enter(link, commands)
         source = answered_source(attach, request, temporary, subscription)
         done = partial(self._attached, link, source, plain_target(attach.target))

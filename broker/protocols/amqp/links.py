@@ -124,6 +124,7 @@ class OutLink:
     _: KW_ONLY
     own_handle: int
     subscription: Subscription | None = None
+    is_topic: bool = False
     is_settled: bool = False
     temporary: Destination | None = None
     default_outcome: Any = None

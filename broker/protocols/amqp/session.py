@@ -285,7 +285,11 @@ class AmqpSession(ChannelConnected):
             channel = self._channels.get(frame.channel)
             if channel is not None and not channel.is_ending:
                 before = channel.scanned
-                if channel.take_usual(frame.body, commands):
+                try:
+                    if channel.take_usual(frame.body, commands):
+                        return channel.scanned - before
+                except AmqpError as error:
+                    self._fail_channel(channel, error, commands)
                     return channel.scanned - before
         performative, payload_at = read_performative(frame.body)
         if self._state is _CONNECTED:

@@ -1,6 +1,6 @@
 """AMQP receivers: credit, drain, windows and outcomes."""
 
-# proves: amqp-no-outcome-is-no-acknowledgement
+# proves: amqp-no-outcome-is-no-acknowledgement, amqp-grant-after-a-drain, amqp-drained-grants-end
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.core.commands import Ack, AckMode, ClientError, Undeliverable, Unsubscribe
+from tandemmq.broker.core.commands import Ack, AckMode, ClientError, Grant, Undeliverable, Unsubscribe
 from tandemmq.broker.protocols.amqp import links, schema, termini
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT
@@ -144,6 +144,35 @@ def test_a_drain_uses_up_the_credit(connect: Make, five_messages: None, writer: 
     writer.store("late", body_kind=BodyKind.TEXT)
     assert not wire.replies()
     assert received(wire.flow(1, 1, delivery_count=10, next_incoming_id=5)) == [5]
+
+
+def test_credit_after_a_drain_without_messages_counts(connect: Make, writer: Client) -> None:
+    wire = connect()
+    wire.receiver()
+    wire.flow(1, 10, drain=True)
+    for number in range(5):
+        writer.store(str(number), body_kind=BodyKind.TEXT)
+    assert received(wire.flow(1, 10, delivery_count=10)) == [0, 1, 2, 3, 4]
+
+
+def test_a_flow_that_ends_a_drain_grants_credit(connect: Make, five_messages: None, writer: Client) -> None:
+    wire = connect(window=0)
+    wire.receiver()
+    wire.flow(1, 9, window=0, drain=True)
+    wire.flow(1, 9, window=0)
+    writer.store("late", body_kind=BodyKind.TEXT)
+    assert received(wire.flow(None, None, window=9)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_flow_that_grants_nothing_new_makes_no_grant(connect: Make) -> None:
+    wire = connect()
+    wire.receiver(credit=100)
+    for credit, count in ((100, 0), (120, 0), (99, 1), (100, 0), (128, 0), (10, 1), (100, 1)):
+        flow = Flow(
+            next_incoming_id=0, incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=credit
+        )
+        commands = wire.session.receive(frame_of(0, write_composite(flow)))
+        assert len([each for each in commands if isinstance(each, Grant)]) == count, credit
 
 
 def test_an_echo_is_answered(connect: Make, five_messages: None) -> None:
