@@ -162,7 +162,7 @@ class DeliveriesOut:
         if link.remaining > 0:
             link.delivery_count = (link.delivery_count + link.remaining) & UINT_MAX
         link.remaining = 0
-        link.granted = link.tag  # the engine ends its grant  # prove: amqp-drained-grants-end
+        link.granted = link.tag  # prove: amqp-drained-grants-end
         answer = self._flow_of(link)
         answer.drain = True
         self._endpoint.write(answer)
