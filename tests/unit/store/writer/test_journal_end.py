@@ -68,7 +68,7 @@ def test_an_idle_master_syncs_what_lies_around_when_its_time_is_over(master: Cal
 @pytest.mark.parametrize("strategy", ["always", "never"])
 def test_the_bytes_of_a_batch_are_counted_as_they_are_in_the_file(master: Callable[..., Master], strategy: str) -> None:
     made = master(strategy)
-    figures, writer = made.end._figures, made.end.writer
+    figures, writer = made.store.figures, made.end.writer
     start, before = writer.offset, figures.bytes_written
     made.write()
     assert figures.bytes_written - before == writer.offset - start > 0
