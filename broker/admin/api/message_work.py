@@ -171,6 +171,8 @@ class MessageWork:
         # No more messages are taken than the queue has now, so the task ends although new ones arrive.
         left = self._row(queue)["messages"]
         wanted = left if choice.limit is None else choice.limit
+        if choice.ids:  # a retried message may come back as a dead letter with its id
+            wanted = min(wanted, len(choice.ids))
         loop = asyncio.get_running_loop()
         async with operator_client(self._engine, self._caller) as operator, operator.taking(queue, choice.condition):
             while left > 0 and wanted > 0 and not task.is_to_stop:
@@ -186,7 +188,7 @@ class MessageWork:
                 left -= len(taken)
                 done = await process(operator, taken)
                 wanted -= done
-                if per_second is not None and done:
+                if per_second is not None and done and left > 0 and wanted > 0:
                     await asyncio.sleep(max(0.0, done / per_second - (loop.time() - began)))
 
     def _row(self, queue: Destination) -> dict[str, Any]:
