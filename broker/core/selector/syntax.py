@@ -178,7 +178,7 @@ class _Reader:
             # A part without instructions is left out: INSTRUCTIONS_MAX does not limit its repetitions.
             if not _is_empty(part):
                 parts.append(part)
-        return _All(parts)
+        return parts[0] if len(parts) == 1 else _All(parts)
 
     def _repetition(self, part: _Part) -> _Part:
         least: int

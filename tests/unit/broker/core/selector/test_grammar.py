@@ -181,7 +181,22 @@ def test_nested_repetitions_of_nothing_are_compiled_at_once(text: str) -> None:
     for _ in range(10):
         text = f"({text}){{1000}}"
     assert Pattern(f"^{text}x", Effort()).is_in("x")
-    assert Pattern(f"^(x{text * 2}{'()' * 30_000}){{99}}y", Effort()).is_in("x" * 99 + "y")
+
+
+def test_a_repetition_of_many_empty_groups_takes_no_work_for_them() -> None:
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        pattern = Pattern(f"^(x{'()' * 10_000}){{99}}y", Effort())
+    finally:
+        sys.setprofile(None)
+    assert calls < 1_000_000, "they are read once, not 99 times"
+    assert pattern.is_in("x" * 99 + "y")
 
 
 def left(effort: Effort) -> int:
