@@ -145,7 +145,9 @@ def _packages(root: Path) -> list[Path]:
 
 def _key(root: Path, modules: Sequence[str], native: Sequence[str]) -> str:
     """Return a checksum of all files that are compiled or read for their types, and of the settings."""
-    digest = hashlib.sha256(repr((sys.version, SUFFIX, COMPILER, SETTINGS, tuple(modules))).encode())
+    compiler = [os.environ.get(name) for name in ("CC", "CFLAGS", "CPPFLAGS", "LDSHARED", "LDFLAGS")]
+    digest = hashlib.sha256(repr((sys.version, SUFFIX, COMPILER, compiler, tuple(modules))).encode())
+    digest.update(Path(__file__).read_bytes())
     sources = [
         *(root / name for name in native),
         *(root / "tandemmq").glob("*.py"),
