@@ -160,10 +160,12 @@ def form_of(options: Mapping[str, str], partitions: tuple[str, ...]) -> Form:
     """Return the format for the options that a job gives to Spark's writer."""
     known = {"compression", "maxRecordsPerFile", "parquet.block.row.count.limit"}
     assert options.keys() <= known, f"unsupported options of a writer: {options.keys() - known}"
+    in_group = int(options.get("parquet.block.row.count.limit", GROUP_ROWS))
+    assert in_group > 0, "a row group without rows"
     rows = options.get("maxRecordsPerFile", "0")  # 0 and less: no limit
     return Form(
         partitions,
         options.get("compression", "snappy"),
         max(int(rows), 0) or None,
-        int(options.get("parquet.block.row.count.limit", GROUP_ROWS)),
+        in_group,
     )
