@@ -77,7 +77,7 @@ class DeliveriesOut:
         link.is_drained = False
         if flow.drain or flow.echo:
             commands.append(self._grant(link, self._receipt_of(link, flow)))
-        # A topic drops the messages above its limit that have no grant, so it gets all credit at once.
+        # A topic may drop messages for which it has no grant, so it gets new credit at once.
         # prove: amqp-grant-after-a-drain "was_draining or "
         elif was_draining or link.is_topic or not self._is_granted(link):
             commands.append(self._grant(link))

@@ -127,9 +127,9 @@ def test_who_stands_still_is_measured_with_all_that_was_due_meanwhile(broker: Se
     is_over = threading.Event()
 
     def stop_and_continue() -> None:
-        while not is_over.wait(0.2):  # all the time, because a busy machine may start the load late
+        while not is_over.wait(0.1):  # all the time, because a busy machine may start the load late
             os.kill(broker.pid, signal.SIGSTOP)
-            is_over.wait(0.3)
+            is_over.wait(0.4)
             os.kill(broker.pid, signal.SIGCONT)
 
     stopping = threading.Thread(target=stop_and_continue)
@@ -141,9 +141,9 @@ def test_who_stands_still_is_measured_with_all_that_was_due_meanwhile(broker: Se
         is_over.set()
         stopping.join()
     assert result.confirmed == 300
-    # Half of them were due while it stood; of a client that waits for its answers, a few would be late.
-    assert result.receipt_p99_ms is not None
-    assert result.receipt_p99_ms > 200
+    # Most of them were due while it stood; of a client that waits for its answers, a fifth would be late.
+    assert result.receipt_p50_ms is not None
+    assert result.receipt_p50_ms > 50
 
 
 # ---- The outage scenario against a real pair

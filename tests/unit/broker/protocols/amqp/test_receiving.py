@@ -164,10 +164,13 @@ def test_a_flow_that_ends_a_drain_grants_credit(connect: Make, five_messages: No
     assert received(wire.flow(None, None, window=9)) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_flow_that_grants_nothing_new_makes_no_grant(connect: Make) -> None:
+@pytest.mark.parametrize(
+    ("address", "counts"), [("queue://orders", (0, 0, 1, 0, 0, 1, 1)), ("topic://prices", (1, 1, 1, 1, 1, 1, 1))]
+)
+def test_a_flow_that_grants_nothing_new_makes_no_grant(connect: Make, address: str, counts: tuple[int, ...]) -> None:
     wire = connect()
-    wire.receiver(credit=100)
-    for credit, count in ((100, 0), (120, 0), (99, 1), (100, 0), (128, 0), (10, 1), (100, 1)):
+    wire.receiver(address, credit=100)
+    for credit, count in zip((100, 120, 99, 100, 128, 10, 100), counts, strict=True):
         flow = Flow(
             next_incoming_id=0, incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=1, link_credit=credit
         )
