@@ -44,7 +44,7 @@ class Numbering:
     def message(
         self, destination: str, body: bytes | str, headers: Mapping[str, str] | None, *, is_bytes: bool = False
     ) -> Outgoing:
-        """Return a new message with the next number. ValueError for a header that the client writes itself."""
+        """Return a new message with the next number. Raises ValueError for a header that the client writes itself."""
         key = (destination, *headers.items()) if headers else (destination,)
         head = self._heads.get(key)
         if head is None:

@@ -13,8 +13,8 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 WINDOW_SECONDS: Final = 60.0
-#: Maximum number of remembered addresses, and of names at addresses. The one with the oldest failure is forgotten
-#: first.
+#: Maximum number of remembered addresses, and of names at addresses. The one whose last failure is the oldest is
+#: forgotten first.
 REMEMBERED_MAX: Final = 20_000
 #: Permitted failures of one address, as a multiple of the permitted failures of one name at an address.
 NAMES_FACTOR: Final = 20
@@ -35,8 +35,8 @@ class LoginThrottle:
         self._given_up: OrderedDict[_Place, float] = OrderedDict()
 
     def holds(self, host: str, login: str, now: float, *, is_known: bool = False) -> bool:
-        """Return whether logins of that name from that address are refused without a check. ``is_known``: the name
-        logged in from there before, so tries of other names from there do not count."""
+        """Return whether logins of that name from that address are refused without a check. ``is_known``: the name has
+        logged in from this address before, so only its own limits apply, not those of the address."""
         for place in _places(host, login):
             is_name = place[1] is not None
             if is_known and not is_name:  # prove: others-there-hold-back-no-known-login

@@ -7,8 +7,8 @@
     reference    71, i4 handle                   null 70
     block        77, u1 length, bytes            7A, i4 length, bytes      (custom data)
 
-Each class, object and string gets the next handle, from 0x7E0000 on, in the order of their beginnings (Java Object
-Serialization Specification, chapter 6).
+Handles count from 0x7E0000. A class gets its handle after its uid, an object after its class, a string when it begins
+(Java Object Serialization Specification, chapter 6).
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Choice of messages in a queue: those with one of ``ids`` that match ``selector``, at most ``limit`` (None: no
-    limit), the oldest first. Empty ``ids`` and a ``selector`` of None choose all messages."""
+    """Chosen messages of a queue: the id of a message is in ``ids``, and it matches ``selector``. An empty ``ids`` and
+    a ``selector`` of None match all. At most ``limit`` are chosen, the oldest first; None: no limit."""
 
     selector: str | None = None
     ids: tuple[str, ...] = ()
@@ -407,8 +407,7 @@ def queue_of(name: str) -> Destination:
 
 
 async def takes(selector: Selector, message: Message, pace: Pace) -> bool:
-    """Return whether the selector matches. Expensive tests of all callers run one after the other, each in a separate
-    turn of the loop."""
+    """Return whether the selector matches. An expensive selector runs in a turn of the loop that all callers share."""
     if selector.is_cheap and not pace.is_full(1 + message.size // WEIGHED_BYTES):
         return selector.matches(message)
 

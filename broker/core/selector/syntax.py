@@ -105,7 +105,7 @@ def _is_very_end(text: str, position: int) -> bool:
 
 
 def _is_end(text: str, position: int) -> bool:
-    """Return whether the place is the end, or before a line break at the end."""
+    """Return whether the position is the end of the text, or directly before its last line break."""
     rest = text[position : position + 3]
     if rest == "\n" and position and text[position - 1] == "\r":
         return False

@@ -48,7 +48,8 @@ _last: tuple[Message, Message] | None = None
 
 
 def decode(message: Message, *, is_quick: bool) -> Message | None:
-    """See ``encoded.decoded``."""
+    """Return the JMS form of an encoded message, or ``message`` if it has none. None: ``is_quick``, and it takes too
+    long."""
     global _last
     last = _last
     if last is not None and last[0] is message:

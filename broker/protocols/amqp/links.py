@@ -78,13 +78,14 @@ class IncomingDelivery:
 @dataclass(slots=True, eq=False, repr=False)
 class InLink:
     """Link of a sender. ``id``: of its producer in the engine; ``destination`` None: each message names its own;
-    ``credit``: number of messages that the client may still send; ``unanswered``: number of messages without an
-    outcome, or, if presettled, not stored yet. ``is_control``: it declares transactions; ``supports_rejected``: its
-    client accepts the outcome rejected. ``is_second``: the receiver settle mode is second, so the client settles first.
+    ``credit``: number of messages that the client may still send; ``unanswered``: number of messages that have no
+    outcome yet; a presettled one counts until it is stored. ``is_control``: it declares transactions;
+    ``supports_rejected``: its client accepts the outcome rejected. ``is_second``: the receiver settle mode is second,
+    so the client settles first.
 
-    Of both kinds of links: ``handle``: of the client; ``own_handle``: of this side; ``pending``: the attach of the
-    client until it is answered; ``temporary``: the dynamic node of the link; ``is_over``: the link has ended;
-    ``refused``: the error for the answer to the client's detach."""
+    Fields of both kinds of link: ``handle``: that the client chose; ``own_handle``: that the broker chose; ``pending``:
+    the attach of the client until it is answered; ``temporary``: the dynamic node of the link; ``is_over``: the link
+    has ended; ``refused``: the error for the answer to the client's detach."""
 
     name: str
     handle: int
@@ -113,7 +114,7 @@ class OutLink:
     """Link of a receiver. ``id``: of its subscription in the engine.
 
     ``tag``: tag of the last delivery; ``granted``: highest tag that the engine may use; ``remaining``: credit of the
-    client for deliveries after ``tag``; ``delivery_count``: number of written deliveries, and of credit that drains
+    client for deliveries after ``tag``; ``delivery_count``: number of written deliveries plus the credit that drains
     used up; ``unsettled``: deliveries that the client has not settled; ``seen``: highest tag that the client settled or
     that was written presettled. ``subscription`` None: for a queue, or a plain subscription.
     """
