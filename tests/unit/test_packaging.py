@@ -52,6 +52,23 @@ exec {} "$@"
 """
 
 
+#: C compilers that make no precompiled header, or cannot use it.
+WITHOUT_HEADERS = {
+    "it makes none": """\
+#!/bin/sh
+case "$*" in *c-header*) echo "no such language" >&2; exit 1 ;; esac
+exec {} "$@"
+""",
+    "it cannot use it": """\
+#!/bin/sh
+case "$*" in *c-header*) ;; *"-include "*)
+    for each; do [ -e "$each.gch" ] && echo "another version made it" >&2 && exit 1; done ;;
+esac
+exec {} "$@"
+""",
+}
+
+
 def few_modules(place: Path) -> Path:
     """The tree, of which three modules are to be compiled."""
     place.mkdir()
@@ -100,6 +117,22 @@ def test_a_build_without_a_compiler_is_plain_python_with_the_reason(
         said = archive.read("tandemmq/plain.txt").decode()
     assert said.startswith(reason)
     assert said.count("\n") == 1
+
+
+@pytest.mark.timeout(BUILD_SECONDS_MAX)
+@pytest.mark.parametrize("script", WITHOUT_HEADERS.values(), ids=WITHOUT_HEADERS)
+def test_a_compiler_without_precompiled_headers_makes_a_compiled_wheel(
+    tmp_path: Path, outside: dict[str, str], script: str
+) -> None:
+    real = shutil.which("cc") or shutil.which("gcc")
+    if real is None:
+        pytest.skip("no C compiler")
+    compiler = tmp_path / "cc"
+    compiler.write_text(script.format(real))
+    compiler.chmod(0o755)
+    tree = few_modules(tmp_path / "tree")
+    result = build(tmp_path, "--wheel", tree=tree, TANDEMMQ_COMPILE="1", CC=str(compiler))
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.prove
