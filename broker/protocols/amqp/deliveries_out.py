@@ -298,7 +298,7 @@ class DeliveriesOut:
         if _outcome_of(disposition) is None and not disposition.settled:
             return
         first, last = disposition.first, disposition.last
-        if last is None or first == last:  # the common case, handled faster
+        if last is None or first == last:  # one delivery: no sets of ids and runs
             link = self._unsettled.pop(first, None)
             if link is not None:
                 self._give(disposition, transaction, [Run(link, link.unsettled.pop(first), first)], commands)
