@@ -58,7 +58,7 @@ def duplicates(**common: Any) -> None:
 def dlq(**common: Any) -> None:
     """Show dead letters with origin and cause, grouped by cause.
 
-    Exit code 1 if there are dead letters.
+    Exit code 1 if dead letters are still in their queues.
     """
     answer("dlq", **common)
 
