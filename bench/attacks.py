@@ -41,8 +41,8 @@ from tandemmq.bench.growth import resident
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.server import HOST, TREE, TandemMQ
 from tandemmq.bench.report import Say, head
-from tandemmq.broker.security import passwords
 from tandemmq.broker.security.known_logins import READ_SECONDS
+from tandemmq.broker.security.users import make
 
 NOTHING: Final = "nothing"
 CASES: Final = (NOTHING, *ATTACKS, *FLOODS)
@@ -289,7 +289,7 @@ def _run_logins(tree: Path) -> list[tuple[str, list[float | None]]]:
     with tempfile.TemporaryDirectory(prefix="bench-logins-", ignore_cleanup_errors=True) as directory:
         users, data = Path(directory, "users"), Path(directory, "data")
         names = {"guest": "guest", **{f"user{n}": _PASSWORD for n in range(USERS)}}  # the benchmark itself uses guest
-        users.write_text("".join(f"{name}:{passwords.make(word)}:\n" for name, word in names.items()))
+        users.write_text("".join(f"{name}:{make(word)}:\n" for name, word in names.items()))
         settings = [f"security.users_file={users}"]
         first, second, third = (TandemMQ(data=data, broker=name, tree=tree, settings=settings) for name in "abc")
         with first:

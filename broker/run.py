@@ -24,8 +24,8 @@ from tandemmq.broker.core.access import OpenAccess
 from tandemmq.broker.core.clock import milliseconds
 from tandemmq.broker.engine.engine import Engine
 from tandemmq.broker.engine.slicing import Slices
-from tandemmq.broker.ha.hung_threads import hung_threads
 from tandemmq.broker.ha.service import AnyStore
+from tandemmq.broker.ha.stall_detector import hung_threads
 from tandemmq.broker.ha.states import Phase, Role, Trouble, classify
 from tandemmq.broker.process import switch_interval
 from tandemmq.broker.process.log import Log
@@ -74,7 +74,7 @@ def run_broker(
     At SIGHUP ``read_again`` returns the present settings, or raises SettingsError. ``process_log``: None if the caller
     handles the log.
 
-    Threads that hang may be left (broker.ha.hung_threads).
+    Threads that hang may be left (broker.ha.stall_detector).
     """
     os.umask(umask_of(int(settings.store.file_mode, 8)))
     give_back_long_blocks()

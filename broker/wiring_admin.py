@@ -17,7 +17,7 @@ from tandemmq.broker.admin.connections import Connections
 from tandemmq.broker.admin.console import console_routes
 from tandemmq.broker.admin.guard import Guard
 from tandemmq.broker.admin.metrics import DestinationMetrics
-from tandemmq.broker.admin.node_pages import HaPages, LogPages
+from tandemmq.broker.admin.node_pages import HaPages, LogPages, ReplicationPages
 from tandemmq.broker.admin.places import Places
 from tandemmq.broker.admin.server import AdminServer
 from tandemmq.broker.admin.status import Report
@@ -100,8 +100,6 @@ def _replication_pages(parts: Parts, mastership: Mastership) -> list[web.RouteDe
     def rotate() -> Future[None] | None:
         store = mastership.store
         return store.rotate() if isinstance(store, Store) else None
-
-    from tandemmq.broker.admin.node_pages import ReplicationPages
 
     return ReplicationPages(parts.replica, rotate).routes()
 

@@ -185,7 +185,7 @@ def from_xml(
     from tandemmq.broker.security.users import UsersError, write
     from tandemmq.config import from_xml as conversion
     from tandemmq.config.from_xml.document import XML_BYTES_MAX
-    from tandemmq.config.from_xml.login_config import read as read_login_config
+    from tandemmq.config.from_xml.security import read as read_login_config
 
     name = os.path.basename(getattr(file, "name", "stdin"))
 

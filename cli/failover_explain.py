@@ -25,7 +25,7 @@ from tandemmq.cli.admin import DEFAULT_ADMIN, NoBroker, NotABroker, admins_optio
 from tandemmq.cli.failover_timeline import MEANING, PHASES, Happening, Outage, Reading, merge, outages
 from tandemmq.cli.failures import Unreachable
 from tandemmq.cli.output import json_option, say_each
-from tandemmq.config.units import milliseconds
+from tandemmq.config.section import milliseconds
 
 #: Requests that compare a broker's clock with the local one; the one with the shortest round trip counts.
 CLOCK_QUESTIONS: Final = 3

@@ -41,7 +41,7 @@ def run(settings: Settings, log_level: str | None) -> None:
     ends. SIGTERM and Ctrl-C hand over: waiting data is written, and the lock is released last.
     """
     imported("tandemmq.broker.run")
-    from tandemmq.broker.ha.hung_threads import end_despite_them
+    from tandemmq.broker.ha.stall_detector import end_despite_them
     from tandemmq.broker.process.log import Log
     from tandemmq.broker.run import run_broker
 

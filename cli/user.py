@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from dataclasses import replace
-from typing import Final, NoReturn
+from typing import Final
 
 import click
 
@@ -47,7 +47,7 @@ def add(
     there = os.path.exists(path)
     text, known = _read(path) if there else ("", Users({}))
     if name in known.by_name:
-        _fail(f"{path}: {name} exists already; `tandemmq user passwd` changes its password")
+        raise Failed(f"{path}: {name} exists already; `tandemmq user passwd` changes its password")
     if no_password and not certificate:
         raise click.UsageError("--no-password needs --certificate: otherwise this user cannot log in")
     new_user = User(name, None, _groups_of(groups or ""), certificate)
@@ -120,10 +120,6 @@ def list_command(path: str, as_json: bool) -> None:
     print_table([Column("user"), Column("groups"), Column("password"), Column("certificate")], rows)
 
 
-def _fail(text: str) -> NoReturn:
-    raise Failed(text)
-
-
 def _with_password(one: User, is_read: bool) -> User:
     if is_read:
         password = sys.stdin.readline(PASSWORD_LINE_BYTES_MAX).rstrip("\r\n")
@@ -155,7 +151,7 @@ def _groups_of(text: str) -> frozenset[str]:
 def _one(known: Users, name: str, path: str) -> User:
     found = known.by_name.get(name)
     if found is None:
-        _fail(f"{path}: there is no {name}")
+        raise Failed(f"{path}: there is no {name}")
     return found
 
 
@@ -164,7 +160,7 @@ def _read(path: str) -> tuple[str, Users]:
         text = users.read_text(path)
         return text, users.parse(text, path)
     except UsersError as error:
-        _fail(str(error))
+        raise Failed(str(error)) from error
 
 
 def _write(path: str, text: str, one: User) -> None:
@@ -175,6 +171,6 @@ def _save(path: str, text: str) -> None:
     try:
         users.write(path, text)
     except UsersError as error:
-        _fail(str(error))
+        raise Failed(str(error)) from error
     except OSError as error:
-        _fail(f"{path}: cannot be written: {error.strerror}")
+        raise Failed(f"{path}: cannot be written: {error.strerror}") from error

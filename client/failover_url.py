@@ -99,16 +99,6 @@ class FailoverUrl:
         # OPTIONS pairs each field with its reader.
         return cls(addresses, **settings, remarks=tuple(remarks))  # type: ignore[arg-type]
 
-    def __str__(self) -> str:
-        options = "&".join(
-            f"{name}={_written(getattr(self, option.field))}"
-            for name, option in OPTIONS.items()
-            if option.treatment is Treatment.SUPPORTED
-            and name not in _SYNONYMS
-            and getattr(self, option.field) != getattr(_DEFAULTS, option.field)
-        )
-        return f"failover:({','.join(map(str, self.addresses))})" + (f"?{options}" if options else "")
-
     def pauses_seconds(self, *, is_first: bool) -> Iterator[float]:
         """Yield the pause before each round; ends when the rounds are used up.
 
@@ -285,8 +275,6 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "nested.*": _refused("only the nested options of docs/clients.md are supported"),
     "jms.*": _refused("an option of ActiveMQ's Java client"),
 }
-_SYNONYMS = frozenset(("reconnectDelayExponent",))
-_DEFAULTS = FailoverUrl((Address("localhost", DEFAULT_STOMP_PORT),))
 
 
 def _option(name: str) -> Option:
@@ -308,7 +296,3 @@ def _value(name: str, option: Option, text: str) -> int | float | bool:
         return option.reader.read(text)
     except (ValueError, KeyError, OverflowError):
         raise UrlError(f"option {name}={text!r}: expected {option.reader.expected}") from None
-
-
-def _written(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from tandemmq.config.units import count, milliseconds, size
+from tandemmq.config.section import count, milliseconds, size
 
 OFF: Final = "off"
 HTTP: Final = "http"

@@ -13,8 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from tandemmq.config import addresses
 from tandemmq.config.addresses import Address
 from tandemmq.config.mqtt import TWO_BYTES_MAX
-from tandemmq.config.section import AnyCase, Listed, Path, Section
-from tandemmq.config.units import Count, Milliseconds
+from tandemmq.config.section import AnyCase, Count, Listed, Milliseconds, Path, Section
 
 MQTT: Final = "mqtt://"
 MQTTS: Final = "mqtts://"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tandemmq.config import io_exception_handler
+from tandemmq.config import store
 from tandemmq.config.kahadb_property import accepted, always, fixed, mapped, never, properties, read_as, refused
 
 
@@ -206,7 +206,7 @@ GROUPS: Final = {
     "Lock (`[locker]`)": LOCKER,
     "Kinds of lock (`[locker]`)": LOCKER_KINDS,
     "mKahaDB": MKAHADB,
-    "IO exception handlers (`[io_exception_handler]`)": io_exception_handler.HANDLER,
-    "Broker": (*properties("broker", _BROKER), *io_exception_handler.BROKER),
+    "IO exception handlers (`[io_exception_handler]`)": store.HANDLER,
+    "Broker": (*properties("broker", _BROKER), *store.BROKER),
     "System properties": properties("store", _SYSTEM),
 }

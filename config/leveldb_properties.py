@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tandemmq.config.kahadb_property import accepted, always, fixed, mapped, properties, refused
-from tandemmq.config.units import size
+from tandemmq.config.section import size
 
 SECTION: Final = "replication"
 #: The size of a page of the index, in bytes.

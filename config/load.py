@@ -20,16 +20,14 @@ from pydantic_core import ErrorDetails
 from tandemmq.config import addresses, kahadb, policy_entries, replication_conflicts
 from tandemmq.config.addresses import OFF, STOMP
 from tandemmq.config.bridges import BridgeSettings
-from tandemmq.config.destinations import DestinationSettings
+from tandemmq.config.destinations import DestinationSettings, VirtualDestinationSettings
 from tandemmq.config.errors import SettingsError, SeveralWrong, UnknownSetting
 from tandemmq.config.kahadb import SPECIAL
 from tandemmq.config.kahadb_property import Outcome, snake_case
-from tandemmq.config.section import Section, section_of
+from tandemmq.config.section import Section, section_of, show_size
 from tandemmq.config.security import AuthorizationSettings
 from tandemmq.config.settings import ConnectorSettings, Settings, default_name
 from tandemmq.config.store import FilteredStoreSettings
-from tandemmq.config.units import show_size
-from tandemmq.config.virtual_destinations import VirtualDestinationSettings
 from tandemmq.modes import whose
 
 ENVIRONMENT_PREFIX: Final = "TANDEMMQ_"

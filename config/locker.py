@@ -13,8 +13,7 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo, field_validator, model_validator
 
 from tandemmq.config.secrets import masked_text
-from tandemmq.config.section import Path, Section, listed
-from tandemmq.config.units import EXPECTED_TIME, Milliseconds, Unit, milliseconds
+from tandemmq.config.section import EXPECTED_TIME, Milliseconds, Path, Section, Unit, listed, milliseconds
 
 SHARED_FILE: Final = "shared-file"
 DATABASE: Final = "database"

@@ -1,15 +1,14 @@
-"""The table [logging]: selection, form and target of log lines."""
+"""The tables [logging] (selection, form and target of log lines) and [tracing] (spans for OpenTelemetry)."""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from tandemmq.config.section import AnyCase, Path, Section
+from tandemmq.config.section import AnyCase, Bytes, Count, Path, Section
 from tandemmq.config.store import MIB
-from tandemmq.config.units import Bytes, Count
 
 Level = Annotated[Literal["debug", "info", "warning", "error"], AnyCase]
 
@@ -60,3 +59,24 @@ class LoggingSettings(Section):
     def where(self) -> tuple[object, ...]:
         """All settings except levels: a change of these needs a new target."""
         return self.format, self.target, self.file, self.file_max_size, self.file_max_count
+
+
+def _endpoint(text: str) -> str:
+    if text != "off" and not text.startswith(("http://", "https://")):
+        raise ValueError('"off", or the URL of a collector like "http://127.0.0.1:4318/v1/traces"')
+    return text
+
+
+def _ratio(number: float) -> float:
+    if not 0 <= number <= 1:
+        raise ValueError("a number from 0 to 1")
+    return number
+
+
+class TracingSettings(Section):
+    endpoint: Annotated[str, AfterValidator(_endpoint)] = "off"
+    """Collector of spans, OTLP over HTTP: `http://HOST:4318/v1/traces`. `off`: no spans and no cost. Needs the extra
+    `otel` (tracing.md)."""
+    ratio: Annotated[float, AfterValidator(_ratio)] = 0.0
+    """Part of the messages without a trace context that is traced, 0 to 1. Messages with a context are traced if it is
+    sampled."""

@@ -15,8 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from tandemmq.config import addresses
 from tandemmq.config.addresses import Address
-from tandemmq.config.section import Path, Section
-from tandemmq.config.units import BytesOrUnlimited, Count, Milliseconds
+from tandemmq.config.section import BytesOrUnlimited, Count, Milliseconds, Path, Section
 
 LOCAL_MEM: Final = "local_mem"
 LOCAL_DISK: Final = "local_disk"

@@ -1,4 +1,6 @@
-"""The table [security]: logins and rights. broker/security reads the files."""
+"""The tables [security] (logins and rights) and [tls], which a connector's own options override. broker/security reads
+the files that are named here.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from tandemmq.config.destinations import different
-from tandemmq.config.section import Listed, Path, Section, Subject, without
+from tandemmq.config.section import AnyCase, Count, Listed, Milliseconds, Path, Section, Subject, without
 from tandemmq.config.store import Pattern
-from tandemmq.config.units import Count, Milliseconds
 
 
 def _anonymous(value: object) -> object:
@@ -116,3 +117,28 @@ class SecuritySettings(Section):
     def has_users(self) -> bool:
         """True if users are configured."""
         return self.users_file is not None or self.ldap.connection_url is not None
+
+
+ClientAuth = Literal["none", "want", "need"]
+
+
+class TlsSettings(Section):
+    certificate: Path | None = None
+    """The broker's certificate (PEM), followed by its chain. Certificate, key and authorities are read again when they
+    change."""
+    key: Path | None = None
+    """Private key of the certificate (PEM). Default: in the certificate file."""
+    key_password_file: Path | None = None
+    """File with the password of the key."""
+    ca: Path | None = None
+    """Certificates (PEM) that may sign those of clients, and their revocation lists."""
+    client_auth: Annotated[ClientAuth, AnyCase] = "none"
+    """`none`: no client certificate is requested. `want`: it is optional. `need`: it is required."""
+    check_revocation: bool = False
+    """Accept a client certificate only with a valid revocation list of its signer in `ca`."""
+    minimum_version: Literal["TLSv1.2", "TLSv1.3"] = "TLSv1.2"
+    """Oldest TLS version."""
+    ciphers: str = ""
+    """OpenSSL names of ciphers up to TLS 1.2. Default: Python's."""
+    handshake_timeout: Milliseconds = Field(10_000, ge=1)
+    """Time for a handshake. After it, the connection is closed."""

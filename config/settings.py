@@ -20,20 +20,14 @@ from pydantic import AfterValidator, Field, PrivateAttr
 from tandemmq.config import addresses
 from tandemmq.config.addresses import Address, ConnectorOptions
 from tandemmq.config.bridges import Bridges
-from tandemmq.config.destinations import Destinations
-from tandemmq.config.io_exception_handler import IOExceptionHandlerSettings
+from tandemmq.config.destinations import Destinations, VirtualDestinations
 from tandemmq.config.locker import LockerSettings
-from tandemmq.config.logging import LoggingSettings
-from tandemmq.config.mqtt import MqttSettings
+from tandemmq.config.logging import LoggingSettings, TracingSettings
+from tandemmq.config.mqtt import MqttSettings, WebSocketSettings
 from tandemmq.config.replication import ReplicationSettings
-from tandemmq.config.section import Listed, Path, Section
-from tandemmq.config.security import SecuritySettings
-from tandemmq.config.store import MIB, Pattern, StoreSettings
-from tandemmq.config.tls import TlsSettings
-from tandemmq.config.tracing import TracingSettings
-from tandemmq.config.units import Bytes, Count, Milliseconds
-from tandemmq.config.virtual_destinations import VirtualDestinations
-from tandemmq.config.websocket import WebSocketSettings
+from tandemmq.config.section import Bytes, Count, Listed, Milliseconds, Path, Section
+from tandemmq.config.security import SecuritySettings, TlsSettings
+from tandemmq.config.store import MIB, IOExceptionHandlerSettings, Pattern, StoreSettings
 
 # The name is a directory's name and a part of message ids.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

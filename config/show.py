@@ -14,9 +14,8 @@ from tandemmq.config.load import TABLE_LISTS
 from tandemmq.config.locker import LockerSettings
 from tandemmq.config.replication_conflicts import LOCKER_KEYS
 from tandemmq.config.secrets import masked
-from tandemmq.config.section import Section, meanings
+from tandemmq.config.section import Section, meanings, show_milliseconds, show_size, unit_of
 from tandemmq.config.settings import Settings
-from tandemmq.config.units import show_milliseconds, show_size, unit_of
 
 
 def show(settings: Settings) -> str:

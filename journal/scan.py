@@ -340,3 +340,12 @@ def scan(
     """
     open_source = partial(FileSource, files, file, drop_cache)  # prove: scan-drops-cache ", drop_cache"
     return Scan(open_source, file, start, end, is_live=is_live, on_corrupt=on_corrupt)
+
+
+def scanned_end(files: JournalFiles, file: int, *, on_corrupt: Callable[[JournalCorrupt], None] | None = None) -> int:
+    """Return the end of the last good batch of a journal file; 0: it has none. ``on_corrupt``: see ``Scan``. Raises
+    JournalMissing if the file does not exist."""
+    end = 0
+    for batch in scan(files, file, on_corrupt=on_corrupt):
+        end = batch.end
+    return end

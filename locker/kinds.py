@@ -6,15 +6,54 @@ takes a LockRequest and returns a Locker. The names in BUILT_IN cannot be replac
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Final
 
-from tandemmq.locker.contract import Locker, LockRequest, UnknownLocker
-from tandemmq.locker.none import Unlocked
+from tandemmq.locker.contract import NO_PROOF, Holder, Locker, LockRequest, Proof, UnknownLocker
 from tandemmq.locker.shared_file import SharedFileLocker
+
+
+class Unlocked(Locker):
+    """Locker without a lock: the first poll succeeds, and ownership never ends."""
+
+    kind = "none"
+
+    def __init__(self, request: LockRequest) -> None:
+        super().__init__(request)
+        self._holder: Holder | None = None
+
+    @property
+    def where(self) -> str:
+        return f"no lock (use_lock = false) on {self.request.directory}"
+
+    @property
+    def unsafe(self) -> str | None:
+        return "use_lock is false: nothing prevents a second master"
+
+    def try_acquire(self) -> bool:
+        self._holder = replace(self.request.holder, since_ms=time.time_ns() // 1_000_000)
+        self._proof = Proof(self.clock.now(), math.inf)
+        return True
+
+    def keep_alive(self) -> bool:
+        return self._holder is not None
+
+    def announce(self, epoch: int, admin: str | None = None) -> None:
+        holder = self._holder or self.request.holder
+        self._holder = replace(holder, epoch=epoch, admin=admin or holder.admin)
+
+    def release(self) -> None:
+        self._holder, self._proof = None, NO_PROOF
+
+    def holder(self) -> Holder | None:
+        return self._holder
+
 
 ENTRY_POINT_GROUP: Final = "tandemmq.lockers"
 

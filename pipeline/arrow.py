@@ -17,14 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from tandemmq.pipeline import columns
-from tandemmq.pipeline.blocks import Block, blocks
-from tandemmq.pipeline.groups import groups
+from tandemmq.pipeline.blocks import Block, array, blocks
 from tandemmq.pipeline.lockstep_messages import messages
 from tandemmq.pipeline.lockstep_tables import Found, acks, records
 from tandemmq.pipeline.message_rows import STORED
+from tandemmq.pipeline.parts import groups
 from tandemmq.pipeline.record_rows import PERMISSIVE, Row, stretches
 from tandemmq.pipeline.rows import MAKERS, rows
-from tandemmq.pipeline.values import array
 
 if TYPE_CHECKING:
     from tandemmq.pipeline.walk import JournalFile

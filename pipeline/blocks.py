@@ -1,17 +1,35 @@
-"""Blocks: records of a file in one buffer, the input of the lockstep decoder."""
+"""Blocks (records of a file in one buffer, the input of the lockstep decoder), and Python values as Arrow arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from tandemmq.journal.format import RECORD_HEADER_SIZE
 from tandemmq.pipeline.record_rows import Malformed
 from tandemmq.pipeline.vectors import BYTE, Bytes
 from tandemmq.pipeline.walk import Stretch
+
+
+def array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
+    """Return an array. A lone surrogate, which Java permits in its strings, becomes a question mark."""
+    try:
+        return pa.array(values, type)
+    except UnicodeEncodeError:
+        return pa.array([_whole(value) for value in values], type)
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_whole(entry) for entry in value]
+    return tuple(map(_whole, value)) if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True, slots=True)

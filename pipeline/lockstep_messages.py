@@ -10,11 +10,10 @@ import pyarrow as pa
 
 from tandemmq.broker.protocols.encoded import NATIVE
 from tandemmq.pipeline import columns
-from tandemmq.pipeline.blocks import Block
+from tandemmq.pipeline.blocks import Block, array
 from tandemmq.pipeline.lockstep_frames import VERSION_MIN, Frames, read_frames
 from tandemmq.pipeline.lockstep_tables import Column, Found, command_names, commands_of, shared_columns, times
 from tandemmq.pipeline.message_rows import properties_of
-from tandemmq.pipeline.values import array
 from tandemmq.pipeline.vectors import Bytes, Optional, Spans, booleans, filled, is_ascii, numbers, only, strings
 from tandemmq.pipeline.walk import JournalFile
 from tandemmq.store.records.errors import RecordDamaged

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from tandemmq.pipeline.groups import groups
 from tandemmq.pipeline.options import Options
 from tandemmq.pipeline.stores import NoJournal, journal_files
 from tandemmq.pipeline.walk import JournalFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+T = TypeVar("T")
+
+
+def groups(
+    items: Iterable[T], size_of: Callable[[T], int], size_max: int, count_max: int | None = None
+) -> Iterator[list[T]]:
+    """Yield groups of at most ``count_max`` items whose sizes sum to at most ``size_max``, unless one item alone is
+    larger. Groups are not empty."""
+    together: list[T] = []
+    total = 0
+    for item in items:
+        size = size_of(item)
+        if together and (total + size > size_max or len(together) == count_max):
+            yield together
+            together, total = [], 0
+        together.append(item)
+        total += size
+    if together:
+        yield together
+
 
 # Maximum and minimum of the limit of the bytes in a partition with several files. If the files have few bytes together,
 # the limit is smaller, so that there are several partitions.

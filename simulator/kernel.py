@@ -69,10 +69,6 @@ class World:
         heapq.heappush(self._timers, timer)
         return timer
 
-    def note(self, *facts: int | float) -> None:
-        """Add an event to the fingerprint."""
-        self.fingerprint = hash((self.fingerprint, self.now, facts))
-
     def run(self, until: float, is_over: Callable[[], bool] = lambda: False) -> None:
         """Let time pass until then, or until ``is_over``, which is called after each timer."""
         assert self.current is None, "only from outside"

@@ -50,11 +50,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._thread_id = None  # type: ignore[assignment]
         task.result()
 
-    def hang(self, wait: Callable[[], object]) -> None:
-        """Call ``wait``, which waits: until it returns, nothing else happens in this loop. For a callback."""
-        with self._left():
-            wait()
-
     def _unwind(self) -> None:
         """End the remaining tasks at once, without a report: no task outlives the loop."""
         ended: set[asyncio.Task[Any]] = set()

@@ -46,12 +46,6 @@ class Wires:
         self._ends: list[MemberLink] = []
         self._check()
 
-    def mend(self) -> None:
-        """Open all ways; waiting bytes arrive."""
-        self.cut.clear()
-        self.slow.clear()
-        self.resume()
-
     def resume(self) -> None:
         """Continue after a way was opened."""
         for end in list(self._ends):
@@ -72,16 +66,15 @@ class Wires:
         one.other, other.other = other, one
         self._ends += [one, other]
 
-    def break_some(self) -> MemberLink | None:
+    def break_some(self) -> None:
         """Reset one connection, as a router or a firewall does."""
         there = [end for end in self._ends if not end.is_over and end.is_up]
         if not there:
-            return None
+            return
         broken = self.world.random.choice(there)
         for end in (broken, broken.other):
             if end is not None:
                 end.ended("the connection was reset")
-        return broken
 
     def died(self, network: MemberNetwork, *, with_host: bool) -> None:
         """End the connections of a network whose process died."""

@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Final
 
 from tandemmq.broker.core.settings import EngineSettings
-from tandemmq.broker.ha.locks import lock_settings
+from tandemmq.broker.ha.locks import LOCK
 from tandemmq.broker.settings.engine import engine_settings
 from tandemmq.broker.settings.store import store_settings
 from tandemmq.config.settings import Settings
 from tandemmq.locker.contract import Locker, LockRequest
-from tandemmq.locker.none import Unlocked
+from tandemmq.locker.kinds import Unlocked
 from tandemmq.locker.shared_file import SharedFileLocker
 from tandemmq.locker.sql.lease_database import LeaseDatabaseLocker, LeaseSettings
 from tandemmq.locker.sql.table import SqlLeaseTable
@@ -75,7 +75,7 @@ def parts_of(settings: Settings) -> PartsOf:
 
     def make(database: Database, links: dict[str, Link]) -> Parts:
         locker = _maker(settings, database, links)
-        return Parts(DIRECTORY, store, _patient(settings), lock_settings(settings.locker), locker, filters)
+        return Parts(DIRECTORY, store, _patient(settings), LOCK(settings.locker), locker, filters)
 
     return make
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tandemmq.broker.ha.service import AnyStandby
 from tandemmq.broker.replication.member import SetAuthority, SetLocker, set_settings
-from tandemmq.broker.replication.promise import FILE_NAME, SLOT_BYTES, Promise, PromiseFile, decode_slot
+from tandemmq.broker.replication.promise import Promise, PromiseFile, newest_slot
 from tandemmq.broker.replication.replica import Replica
 from tandemmq.broker.replication.state import ReplicaSettings
 from tandemmq.config.replication import Sync
@@ -25,6 +25,7 @@ from tandemmq.simulator.node import Node, Parts
 from tandemmq.simulator.server import File, Server
 from tandemmq.simulator.steps import Traps
 from tandemmq.simulator.threads import SimulatedThreads
+from tandemmq.store.membership import PROMISE_FILE
 from tandemmq.store.standby import Standby
 from tandemmq.store.threads import Threads
 
@@ -110,7 +111,7 @@ class SetNode(Node):
 
     def _begin(self) -> None:
         if self.process is None and self.is_wanted:
-            path = f"{self._parts.directory}/{FILE_NAME}"
+            path = f"{self._parts.directory}/{PROMISE_FILE}"
             try:
                 self._promises_then.append(bytes(self.host.server.find(path).data))
             except FileNotFoundError:
@@ -230,7 +231,7 @@ class SetNode(Node):
         self.identities += 1
 
     def _replace_promise(self, data: bytes | None) -> None:
-        path = f"{self._parts.directory}/{FILE_NAME}"
+        path = f"{self._parts.directory}/{PROMISE_FILE}"
         server = self.host.server
         try:
             server.unlink(path)
@@ -275,9 +276,8 @@ class SetNode(Node):
 
 
 def _is_met(promise_file: bytes) -> bool:
-    slots = [decode_slot(promise_file[at : at + SLOT_BYTES]) for at in range(0, len(promise_file), SLOT_BYTES)]
-    whole = [slot for slot in slots if slot is not None]
-    return bool(whole) and max(whole, key=lambda slot: slot[0])[1].is_met
+    slot = newest_slot(promise_file)
+    return slot is not None and slot[1].is_met
 
 
 def _disk(world: World, parts: Parts, options: SetOptions) -> Server:

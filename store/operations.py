@@ -49,7 +49,7 @@ class AddMessage:
 
     The store sets ``order_key``, ``location`` and ``size`` (bytes in the journal). It sets ``is_duplicate`` if a
     message with that id was stored before: then nothing is stored, and the client gets a receipt as usual. ``producer``
-    and ``is_newest`` are internal (store.writer.new_messages).
+    and ``is_newest`` are internal (store.writer.submissions).
     """
 
     __slots__ = (

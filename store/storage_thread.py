@@ -29,16 +29,14 @@ from tandemmq.store.recovery.follow import Follower
 from tandemmq.store.recovery.promotion import Promoted
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.threads import OS_THREADS, Inbox, Threads
-from tandemmq.store.writer.background import Background
+from tandemmq.store.writer.background import Background, Pulse
 from tandemmq.store.writer.batch import Batch, NewQueue, Part, apply
 from tandemmq.store.writer.copying import count
 from tandemmq.store.writer.figures import BATCH_RECORDS, SYNC_SECONDS, Figures
 from tandemmq.store.writer.journal_end import JournalEnd
-from tandemmq.store.writer.new_messages import NewMessages
 from tandemmq.store.writer.pages import Pages
-from tandemmq.store.writer.pulse import Pulse
 from tandemmq.store.writer.space import Space
-from tandemmq.store.writer.submissions import Submissions
+from tandemmq.store.writer.submissions import NewMessages, Submissions
 
 log = logging.getLogger(__name__)
 

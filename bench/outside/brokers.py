@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tandemmq.broker.run import run_broker
-from tandemmq.broker.security import passwords
+from tandemmq.broker.security import users
 from tandemmq.broker.security.users import User
 from tandemmq.config.destinations import DestinationSettings
 from tandemmq.config.errors import SettingsError
@@ -125,12 +125,12 @@ def _user(value: Facts) -> User:
     return User(value["name"], _hash(value["password"]), frozenset(value["groups"]), None)
 
 
-_hashes: dict[str, passwords.Hash] = {}
+_hashes: dict[str, users.Hash] = {}
 
 
-def _hash(password: str) -> passwords.Hash:
+def _hash(password: str) -> users.Hash:
     """Return the hash. It is made only once for all brokers that are forked from here, because it takes 40 ms."""
-    return _hashes.get(password) or _hashes.setdefault(password, passwords.make(password))
+    return _hashes.get(password) or _hashes.setdefault(password, users.make(password))
 
 
 for _password in ("manager", "password"):

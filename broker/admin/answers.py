@@ -22,6 +22,8 @@ BYTES_MAX: Final = 4 << 20
 #: Bytes of JSON that are made in one step.
 STEP_BYTES: Final = 16 * 1024
 Row = Mapping[str, Any]
+#: Answer of ``GET /status``, or a part of it.
+Status = dict[str, Any]
 #: Returns ``following`` for a row: a request with this value as ``after`` gets the rows after that row.
 Cursor = Callable[[Any], str]
 

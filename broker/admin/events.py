@@ -40,6 +40,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tandemmq.broker.process.machine import boot_id
 from tandemmq.disk import Writable, open_regular, read_fully, write_fully
 from tandemmq.store.threads import OS_THREADS, Threads
 
@@ -64,8 +65,6 @@ STALL_SECONDS: Final = 1.0
 #: Longer texts are cut. Facts that still do not fit into a slot are left out.
 TEXT_CHARACTERS_MAX: Final = 300
 CLOSE_SECONDS_MAX: Final = 0.5
-
-BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
 
 #: Kinds of events that the ring itself records.
 STALLED: Final = "stalled"
@@ -149,11 +148,7 @@ class Clock:
     __slots__ = ("boot_id",)
 
     def __init__(self) -> None:
-        try:
-            with open(BOOT_ID_PATH) as file:
-                self.boot_id = file.read(64).strip()
-        except OSError:
-            self.boot_id = ""  # moments without an id cannot be compared with those of another broker
+        self.boot_id = boot_id()  # moments without an id cannot be compared with those of another broker
 
     def now(self) -> Moment:
         return Moment(time.time_ns() // 1_000_000, time.clock_gettime(time.CLOCK_BOOTTIME), self.boot_id)

@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from tandemmq.broker.admin.answers import BYTES_MAX
+from tandemmq.broker.admin.answers import BYTES_MAX, Status
 from tandemmq.broker.admin.metric_table import LEFT_OUT, METRICS, OF_DESTINATIONS, Kind, Named
 from tandemmq.broker.core.names import Pattern
 from tandemmq.broker.core.slices import Work, pieces
@@ -27,7 +27,6 @@ from tandemmq.broker.ha.states import Phase, Trouble
 ROLES: Final = ("master", "standby", "starting", "demoted")
 SET_ROLES: Final = ("master", "elected", "follower", "looking")
 
-Status = dict[str, Any]
 # Values of the labels, in their order, and the value of the metric.
 Sample = tuple[tuple[str, ...], float]
 # Lists of a status: the value of the label "kind", the key of the list, and the key of the destination's name.

@@ -15,26 +15,29 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import asdict, replace
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
 from tandemmq import log_events
-from tandemmq.broker.admin.answers import Answers, Rows, answer, encoded, not_master, rendered
+from tandemmq.broker.admin.answers import Answers, Rows, Status, answer, encoded, not_master, rendered
 from tandemmq.broker.admin.events import Event, EventRing
 from tandemmq.broker.admin.guard import sees_names
+from tandemmq.broker.admin.status import proof_facts
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.ha.mastership import Mastership
 from tandemmq.broker.ha.states import NotMaster, Phase
 from tandemmq.broker.process.log import DEFAULT, LEVELS, Log, UnknownLogger
-from tandemmq.broker.replication.directory import Entry
-from tandemmq.broker.replication.quorum import ChangeRefused, Voters
+from tandemmq.broker.replication.quorum import ChangeRefused
 from tandemmq.broker.replication.quorum import NotMaster as NotSetMaster
 from tandemmq.broker.replication.state import NotStarted
 from tandemmq.locker.contract import Holder, Locker
+
+if TYPE_CHECKING:
+    from tandemmq.broker.replication.replica import Replica
 
 #: Time limit of a handover with its last answers and its checkpoint. The broker does not wait for a volume that hangs.
 HANDOVER_SECONDS_MAX = 30.0
@@ -43,7 +46,6 @@ HANDOVER_SECONDS_MAX = 30.0
 _COUNT = re.compile(r"[0-9]{1,9}")
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
-Status = dict[str, Any]
 #: Time limit of a change. If no quorum has the header with the new voters on its disks by then, the answer is an error.
 CHANGE_SECONDS_MAX: Final = 30.0
 log = logging.getLogger(__name__)
@@ -169,21 +171,6 @@ class HaPages:
         return answer({"name": name, **asdict(done), "at": self._ring.clock.now().as_json()})
 
 
-def proof_facts(locker: Locker) -> dict[str, float | bool | None] | None:
-    """Return the age of the last proof of ownership, and for how long it is still valid; None if there is no proof. Any
-    thread."""
-    proof = locker.proof()
-    if proof.valid_for_seconds < 0:
-        return None
-    age = locker.clock.now() - proof.known_at_seconds
-    is_endless = proof.valid_for_seconds == float("inf")
-    return {
-        "age_seconds": round(age, 3),
-        "holds_for_seconds": None if is_endless else round(proof.valid_for_seconds - age, 3),
-        "holds": proof.holds_at(proof.known_at_seconds + age),
-    }
-
-
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 1)
 
@@ -192,23 +179,11 @@ def _holder(holder: Holder | None) -> dict[str, Any] | None:
     return None if holder is None else asdict(holder)
 
 
-class Member(Protocol):
-    """Part of broker.replication.replica.Replica that the pages use. Any thread."""
-
-    def overview(self) -> Mapping[str, Any]: ...
-
-    def leader(self) -> Entry | None: ...
-
-    def propose(self, *, add: str | None = None, remove: str | None = None) -> Voters: ...
-
-    def give_up_change(self) -> None: ...
-
-
 class ReplicationPages:
     """Pages of a set. ``rotate`` makes the store continue in a new journal file, whose header has the new voters. It
     returns None if this broker has no open store."""
 
-    def __init__(self, member: Member, rotate: Callable[[], Future[None] | None]) -> None:
+    def __init__(self, member: Replica, rotate: Callable[[], Future[None] | None]) -> None:
         self._member = member
         self._rotate = rotate
 

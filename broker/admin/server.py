@@ -33,7 +33,7 @@ import socket
 import ssl
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from aiohttp import ClientError, web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -42,7 +42,7 @@ from aiohttp.web_protocol import RequestPayloadError
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import CollectorRegistry
 
-from tandemmq.broker.admin.answers import Answers, Shared, answer, encoded, json_in_steps
+from tandemmq.broker.admin.answers import Answers, Shared, Status, answer, encoded, json_in_steps
 from tandemmq.broker.admin.api.endpoints import BODY_BYTES_MAX
 from tandemmq.broker.admin.connections import PORT, AdminConnection, Connections
 from tandemmq.broker.admin.guard import READING, has_login, sees_names
@@ -54,8 +54,6 @@ from tandemmq.broker.net.tls_handshake import HANDSHAKE_SECONDS_MAX, TlsServer
 from tandemmq.broker.net.turns import Turns
 
 log = logging.getLogger(__name__)
-
-Status = dict[str, Any]
 
 #: Interval of the checks for connections whose time is over.
 CHECK_SECONDS = 1.0

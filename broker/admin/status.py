@@ -198,14 +198,10 @@ class Report:
         return (self.locker.lease_seconds or 0.0) + self.locker.poll_seconds * (1 + JITTER)
 
     def _proof(self) -> Answer:
-        proof, now = self.locker.proof(), self.locker.clock.now()
-        if not proof.holds_at(now):
+        proof = proof_facts(self.locker)
+        if proof is None or not proof["holds"]:
             return {}
-        left = proof.valid_for_seconds - (now - proof.known_at_seconds)
-        return {
-            "proof_age_seconds": round(now - proof.known_at_seconds, 3),
-            "proof_holds_seconds": None if left == float("inf") else round(left, 3),
-        }
+        return {"proof_age_seconds": proof["age_seconds"], "proof_holds_seconds": proof["holds_for_seconds"]}
 
     def _counts(self, store: AnyStore) -> Answer:
         figures = store.figures
@@ -240,6 +236,21 @@ class Report:
         if store is not None and store.archive_problem is not None:
             warnings.append(store.archive_problem)
         return warnings
+
+
+def proof_facts(locker: Locker) -> dict[str, float | bool | None] | None:
+    """Return the age of the last proof of ownership, and for how long it is still valid; None if there is no proof. Any
+    thread."""
+    proof, now = locker.proof(), locker.clock.now()
+    if proof.valid_for_seconds < 0:
+        return None
+    age = now - proof.known_at_seconds
+    is_endless = proof.valid_for_seconds == float("inf")
+    return {
+        "age_seconds": round(age, 3),
+        "holds_for_seconds": None if is_endless else round(proof.valid_for_seconds - age, 3),
+        "holds": proof.holds_at(now),
+    }
 
 
 def problems(mastership: Mastership, locker: Locker, now: float) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from tandemmq.broker.admin.answers import Answers, answer, not_master
+from tandemmq.broker.admin.answers import Answers, Status, answer, not_master
 from tandemmq.broker.core.slices import Work
 from tandemmq.broker.ha.service import AnyStore
 from tandemmq.journal.errors import JournalError
@@ -36,7 +36,6 @@ ANSWER_SECONDS_MAX = 10.0
 # Limit of concurrent requests; each reads from the disk on a thread.
 REQUESTS_MAX = 2
 
-Status = dict[str, Any]
 T = TypeVar("T")
 
 

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty
-from typing import Any, Protocol
+from typing import Any
 
 from tandemmq import log_events
 from tandemmq.locker.contract import Holder, Locker, LockError, LockLost, LockRefused, LockUnavailable
@@ -26,16 +26,6 @@ HOLDER_INTERVAL_SECONDS = 1.0
 HANDS_OFF_INTERVAL_SECONDS = 0.1
 
 
-class Listener(Protocol):
-    """Receiver of reports; called on the loop."""
-
-    def lock_is_held_by(
-        self, holder: Holder | None, waiters: list[Holder] | None, silent_seconds: float | None
-    ) -> None:
-        """Report the holder and the waiters. ``silent_seconds``: Locker.silence_seconds."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Request:
     function: Callable[[], Any]
@@ -44,17 +34,17 @@ class _Request:
 
 class LockThread:
     """Thread that alone uses the locker. All methods return at once, from any thread; the locker's ``proof`` may be
-    read meanwhile."""
+    read meanwhile. ``report`` is called on the loop with the holder, the waiters and Locker.silence_seconds."""
 
     def __init__(
         self,
         locker: Locker,
         threads: Threads,
-        listener: Listener,
+        report: Callable[[Holder | None, list[Holder] | None, float | None], None],
         call_soon: Callable[[Callable[[], None]], None],
     ) -> None:
         self._locker = locker
-        self._listener = listener
+        self._report = report
         self._call_soon = call_soon
         self._threads = threads
         self._stop_waiting = threads.event()
@@ -170,7 +160,7 @@ class LockThread:
             silent_seconds = self._locker.silence_seconds()
         except LockError:  # the next poll reports the error
             return None
-        self._call_soon(lambda: self._listener.lock_is_held_by(holder, waiters, silent_seconds))
+        self._call_soon(partial(self._report, holder, waiters, silent_seconds))
         return holder
 
     def _keep_alive_or_lose(self) -> None:

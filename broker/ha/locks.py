@@ -12,6 +12,7 @@ from tandemmq.config.locker import OWN_KEYS, LockerSettings
 from tandemmq.locker.contract import Holder, Locker, LockRequest, LockSettings
 from tandemmq.locker.kinds import create
 
+#: Makes the settings that all kinds of lock share.
 LOCK: Final = SettingsCopy(
     LockerSettings,
     LockSettings,
@@ -23,11 +24,6 @@ LOCK: Final = SettingsCopy(
 )
 
 
-def lock_settings(table: LockerSettings) -> LockSettings:
-    """Return the settings that all kinds of lock share."""
-    return LOCK(table)
-
-
 def make_locker(
     options: LockerSettings, directory: str, name: str, *, admin: str | None = None, fail_if_locked: bool | None = None
 ) -> Locker:
@@ -35,7 +31,7 @@ def make_locker(
 
     Raises UnknownLocker and LockSettingsError, with a text for the operator.
     """
-    settings = lock_settings(options)
+    settings = LOCK(options)
     if fail_if_locked is not None:
         settings = replace(settings, fail_if_locked=fail_if_locked)
     holder = Holder(name, pid=os.getpid(), host=socket.gethostname(), admin=admin)

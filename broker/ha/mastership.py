@@ -178,7 +178,7 @@ class Mastership:
         must repair (broker.ha.states)."""
         self._loop = asyncio.get_running_loop()
         await self._service.bind()
-        self._lock = LockThread(self._locker, self._threads, self, self._call_soon)
+        self._lock = LockThread(self._locker, self._threads, self._lock_is_held_by, self._call_soon)
         self._record("started")
         try:
             while not self._stop.is_set():
@@ -327,10 +327,10 @@ class Mastership:
         if not acquiring.done():  # if the thread gets the lock later, the queued request releases it
             raise LockUnavailable(f"{self._locker.where} does not answer")
 
-    def lock_is_held_by(
+    def _lock_is_held_by(
         self, holder: Holder | None, waiters: list[Holder] | None, silent_seconds: float | None
     ) -> None:
-        """Note the holder and the waiters of the lock (broker.ha.lock_thread.Listener)."""
+        """Note the holder and the waiters of the lock."""
         self.waiters = waiters
         if self.phase not in (Phase.STARTING, Phase.STANDBY) or self._stop.is_set():
             return

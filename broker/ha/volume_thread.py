@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tandemmq.store.threads import Threads
-from tandemmq.store.writer.pulse import Pulse
+from tandemmq.store.writer.background import Pulse
 
 log = logging.getLogger(__name__)
 

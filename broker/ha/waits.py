@@ -1,9 +1,9 @@
 """Every wait between "lock granted" and "lock released": its bound, the effect of the bound, and its detector.
 
 A broker that makes no progress must not keep the lock. So each wait has a bound: a time, or a silence, which is a time
-without a sign of life from the thread that is waited for (store.writer.pulse: a thread that computes is alive, a thread
-that waits for a volume is not). Slow work is not silence. ``tandemmq doctor errors --markdown`` prints this table, and
-a test makes each of these waits hang.
+without a sign of life from the thread that is waited for (store.writer.background: a thread that computes is alive, a
+thread that waits for a volume is not). Slow work is not silence. ``tandemmq doctor errors --markdown`` prints this
+table, and a test makes each of these waits hang.
 
 Pure: the waiting code is in broker.ha.mastership, and the detector is in the table.
 """

@@ -26,9 +26,8 @@ from tandemmq.broker.security.tls import Tls, subject
 from tandemmq.config import addresses
 from tandemmq.config.addresses import AMQP, MQTT, OPENWIRE, SCHEMES, STOMP, WEBSOCKET, Address, ConnectorOptions
 from tandemmq.config.errors import RefusedSetting
-from tandemmq.config.mqtt import MqttSettings
+from tandemmq.config.mqtt import MqttSettings, WebSocketSettings
 from tandemmq.config.settings import BrokerSettings, ConnectorSettings, Settings
-from tandemmq.config.websocket import WebSocketSettings
 
 if TYPE_CHECKING:
     from tandemmq.broker.protocols.mqtt.conversation import Hooks

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from tandemmq.config.websocket import ANY
+from tandemmq.config.mqtt import ANY
 
 
 class KnownHosts:

@@ -1,4 +1,4 @@
-"""Limits and time zone that this process gets from its machine: memory, file descriptors, and the local zone.
+"""Limits, time zone and boot of the machine: memory, file descriptors, the local zone, and the id of the boot.
 
 A master must stop if its journal cannot open the next file. So some descriptors are reserved, for any number of
 clients.
@@ -49,7 +49,15 @@ def _read(path: Path) -> str:
     try:
         return path.read_text()
     except OSError:
-        return ""  # no control groups, or no limit
+        return ""  # not on this machine: there are no control groups, or no limit
+
+
+# ---- boot
+
+
+def boot_id(path: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
+    """Return the id of this boot of the machine (proc(5)); "" if it is unknown."""
+    return _read(path).strip()
 
 
 # ---- file descriptors

@@ -343,10 +343,6 @@ class JournalCopy:
             self._files.remove([file])  # prove: skipped-file-goes
         self._there.discard(file)
 
-    @property
-    def is_dirty(self) -> bool:
-        return bool(self._dirty)
-
     def _open(self, file: int, length: int, *, is_whole: bool) -> None:
         """Open ``file`` for writing. ``is_whole``: the master sends the whole file in pieces."""
         self.sync()  # prove: a-file-is-synced-before-the-next

@@ -51,10 +51,6 @@ FORMER_REFUSAL: Final = f"a message of type {CHALLENGE_TYPE},"
 T = TypeVar("T")
 
 
-def _admit_all(hello: Hello, is_proved: bool) -> str | None:
-    return None
-
-
 class Handshake:
     """A side of introduction and handshake. ``challenge``: the number for its CHALLENGE; None: there is no
     introduction, as with an older version. ``may_be_plain``: whether the listener accepts a HELLO of that store without
@@ -91,10 +87,10 @@ class Handshake:
         hello: Hello,
         token: bytes,
         is_dialer: bool,
-        admits: Callable[[Hello, bool], str | None] = _admit_all,
+        admits: Callable[[Hello, bool], str | None],
         *,
-        challenge: str | None = None,
-        may_be_plain: Callable[[str], bool] = lambda store: False,
+        challenge: str | None,
+        may_be_plain: Callable[[str], bool],
     ) -> None:
         self._hello = hello
         self._token = token

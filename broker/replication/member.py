@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Final
 
 import tandemmq
+from tandemmq.broker.process.machine import boot_id
 from tandemmq.broker.replication.copy import JournalCopy
 from tandemmq.broker.replication.directory import Entry, ZooKeeperDirectory, ZooKeeperPlace
 from tandemmq.broker.replication.peers import place_of, read_known, write_known
@@ -28,7 +29,7 @@ from tandemmq.broker.replication.promise import (
     Promise,
     PromiseFile,
     PromiseFileInUse,
-    decode_slot,
+    newest_slot,
 )
 from tandemmq.broker.replication.quorum import Place, Position
 from tandemmq.broker.replication.replica import Replica
@@ -85,7 +86,8 @@ def make_replica(
             options.catch_up_rate,
             options.prefer_weight,
             bool(security_token(options)),
-            _boot_id(),
+            # If it is unknown, each start counts as one after a power loss.
+            boot_id() or os.urandom(16).hex(),
             tandemmq.__version__,
             admin,
             tuple(connectors),
@@ -116,16 +118,6 @@ def set_settings(settings: StoreSettings, sync: Sync) -> StoreSettings:
     if sync.local_disk:
         return settings
     return replace(settings, journal_disk_sync_strategy="periodic", journal_disk_sync_interval=SYNC_SECONDS)
-
-
-def _boot_id() -> str:
-    """Return the id of this boot of the host (proc(5)). If it is unknown, each start counts as one after a power
-    loss."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return os.urandom(16).hex()
 
 
 class _FreeBytes:
@@ -367,9 +359,8 @@ def leaver(directory: str) -> Iterator[Leaver]:
         if not has_name(os, fd, path):  # prove: left-promise-is-the-locked-file "not has_name(os, fd, path)" -> "False"
             raise PromiseFileInUse(f"{PROMISE_FILE} in {directory} was replaced or renamed while it was opened")
         data = read_fully(os, fd, SLOT_BYTES * SLOT_COUNT, 0)
-        slots = [decode_slot(data[at : at + SLOT_BYTES]) for at in range(0, SLOT_BYTES * SLOT_COUNT, SLOT_BYTES)]
-        readable = [slot for slot in slots if slot is not None]
-        yield Leaver(directory, max(readable, key=lambda slot: slot[0])[1] if readable else None)
+        slot = newest_slot(data)
+        yield Leaver(directory, None if slot is None else slot[1])
     finally:
         os.close(fd)
 

@@ -48,7 +48,6 @@ from tandemmq.broker.replication.quorum import Founding
 from tandemmq.disk import Disk, has_name, open_regular, read_fully, sync_directory, write_fully
 from tandemmq.store.membership import PROMISE_FILE
 
-FILE_NAME: Final = PROMISE_FILE
 MAGIC: Final = b"TMQPROM1"
 SLOT_BYTES: Final = 4096
 SLOT_COUNT: Final = 2
@@ -155,7 +154,7 @@ class PromiseFile:
     def __init__(self, directory: str, node: str, disk: Disk | None = None) -> None:
         self._disk: Any = disk if disk is not None else os
         self._node = node
-        self.path = os.path.join(directory, FILE_NAME)
+        self.path = os.path.join(directory, PROMISE_FILE)
         self._fd = open_regular(self._disk, self.path, os.O_RDWR | os.O_CREAT)
         self._is_lost = False
         try:
@@ -215,14 +214,12 @@ class PromiseFile:
 
     def _read(self) -> tuple[Promise, Origin]:
         data = read_fully(self._disk, self._fd, SLOT_BYTES * SLOT_COUNT, 0)
-        found = [decode_slot(data[at : at + SLOT_BYTES]) for at in (0, SLOT_BYTES)]
-        sequences = [-1 if slot is None else slot[0] for slot in found]
-        self._sequence = max(*sequences, 0)
-        newest = sequences.index(max(sequences))  # prove: newest-slot-counts "max" -> "min"
+        found, newest = _slots(data)
+        slot = found[newest]
+        self._sequence = 0 if slot is None else slot[0]
         self._first = newest  # prove: synced-slot-comes-last "newest" -> "1 - newest"
         if None in found:
             self._first = found.index(None)  # prove: whole-slot-comes-last
-        slot = found[newest]
         node = self._node
         # prove: a-promise-outlives-a-name "slot is None" -> "slot is None or slot[1].node != node"
         if slot is None:
@@ -299,6 +296,20 @@ def decode_slot(data: bytes) -> tuple[int, Promise] | None:
     except FieldError as error:
         raise PromiseUnknown(f"a promise whose {key or 'JSON'} cannot be read: {error}") from None
     return sequence, Promise(**values)
+
+
+def newest_slot(data: bytes) -> tuple[int, Promise] | None:
+    """Return the sequence and the content of the slot that counts in the content of a promise file. None: no slot is
+    whole. Raises PromiseUnknown."""
+    found, newest = _slots(data)
+    return found[newest]
+
+
+def _slots(data: bytes) -> tuple[list[tuple[int, Promise] | None], int]:
+    """Return both slots, and the number of the one that counts."""
+    found = [decode_slot(data[at : at + SLOT_BYTES]) for at in (0, SLOT_BYTES)]
+    sequences = [-1 if slot is None else slot[0] for slot in found]
+    return found, sequences.index(max(sequences))  # prove: newest-slot-counts "max" -> "min"
 
 
 _CHECKS: Final = checks_of(Promise)

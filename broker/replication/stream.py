@@ -27,7 +27,7 @@ from tandemmq.broker.replication.quorum import NOWHERE, Marks, Place
 from tandemmq.disk import open_regular, read_fully
 from tandemmq.journal.errors import JournalMissing
 from tandemmq.journal.files import JournalFiles
-from tandemmq.journal.scan import scan
+from tandemmq.journal.scan import scanned_end
 from tandemmq.store.recovery.header_reader import HeaderReader
 from tandemmq.store.threads import Threads
 
@@ -85,13 +85,10 @@ class Journal:
         return end
 
     def _scanned_end(self, file: int) -> int:
-        end = 0
         try:
-            for batch in scan(self.files, file):
-                end = batch.end
+            return scanned_end(self.files, file)
         except JournalMissing as error:
             raise FileNotFoundError(str(error)) from error
-        return end
 
     def after(self, file: int) -> int | None:
         """Return the next existing file; None: there is none."""
@@ -153,10 +150,6 @@ class Stream:
             self.is_live = False
         self._wake.set()
         self._has_more.set()
-
-    @property
-    def is_over(self) -> bool:
-        return self._is_over
 
     def wrote(self, messages: Sequence[Bytes], place: Place) -> None:
         """Send the bytes that the master wrote up to ``place``. Runs on the storage thread; never blocks."""

@@ -29,9 +29,8 @@ from tandemmq.broker.security.identities import Identities, unknown_user
 from tandemmq.broker.security.known_logins import KnownLogins
 from tandemmq.broker.security.login_lanes import Lane, LoginLanes, Try
 from tandemmq.broker.security.login_throttle import LoginThrottle, network
-from tandemmq.broker.security.passwords import PASSWORD_BYTES_MAX, UNKNOWN_USER
 from tandemmq.broker.security.rights import Rights
-from tandemmq.broker.security.users import User, Users
+from tandemmq.broker.security.users import PASSWORD_BYTES_MAX, UNKNOWN_USER, User, Users
 from tandemmq.limited_log import LimitedLog
 from tandemmq.store.records.message import Destination
 

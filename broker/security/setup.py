@@ -13,8 +13,8 @@ from tandemmq.broker.security.tls import Tls, TlsError, TlsPlan, client_context,
 from tandemmq.broker.settings.copying import SettingsCopy
 from tandemmq.config.errors import RefusedSetting
 from tandemmq.config.replication import ReplicationSettings
+from tandemmq.config.security import TlsSettings
 from tandemmq.config.settings import ConnectorSettings, Settings
-from tandemmq.config.tls import TlsSettings
 
 if TYPE_CHECKING:
     from tandemmq.broker.security.logins import Logins

@@ -34,7 +34,7 @@ class TlsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TlsPlan:
-    """Settings of a connector's TLS; see `config.tls.TlsSettings`."""
+    """Settings of a connector's TLS; see `config.security.TlsSettings`."""
 
     certificate: str
     key: str | None = None

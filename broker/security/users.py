@@ -6,22 +6,108 @@
 
 Empty lines and lines that begin with # are ignored. A user with the hash ! has no password, and can log in only with
 its certificate.
+
+Password hashes are made by scrypt and stored as a PHC string:
+
+    $scrypt$ln=14,r=8,p=1$<salt>$<hash>        salt and hash in base64 without "="
+
+ln is the logarithm of scrypt's cost N. A hash of this broker takes 16 MiB and some 40 ms; other hashes are accepted up
+to COST_MAX. ``make`` and ``matches`` take long and release the interpreter's lock. Do not call them on the loop.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import os
 import re
+import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.security import passwords
-from tandemmq.broker.security.passwords import Hash
 from tandemmq.disk import open_regular, write_fully
 from tandemmq.modes import whose
+
+LN: Final = 14
+BLOCK: Final = 8
+PARALLEL: Final = 1
+SALT_BYTES: Final = 16
+HASH_BYTES: Final = 32
+#: Limit of N x r x p of an accepted hash: 16 times the cost of the broker's own hashes, 256 MiB.
+COST_MAX: Final = 1 << 21
+#: Maximum length of a password. Hashing takes longer for a longer one, also for unknown users.
+PASSWORD_BYTES_MAX: Final = 1024
+
+_PHC: Final = re.compile(
+    r"\$scrypt\$ln=([0-9]{1,2}),r=([0-9]{1,3}),p=([0-9]{1,3})\$([A-Za-z0-9+/]{11,86})\$([A-Za-z0-9+/]{22,86})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Hash:
+    """A parsed hash, ready to test passwords."""
+
+    ln: int
+    block: int
+    parallel: int
+    salt: bytes
+    digest: bytes
+
+    def __str__(self) -> str:
+        salt, digest = (base64.b64encode(part).decode().rstrip("=") for part in (self.salt, self.digest))
+        return f"$scrypt$ln={self.ln},r={self.block},p={self.parallel}${salt}${digest}"
+
+    def matches(self, password: str) -> bool:
+        """Return whether ``password`` is correct. The time does not depend on the answer."""
+        raw = password.encode("utf-8", "surrogatepass")
+        if len(raw) > PASSWORD_BYTES_MAX:
+            return False
+        return hmac.compare_digest(self._digest(raw), self.digest)
+
+    def _digest(self, raw: bytes) -> bytes:
+        needed = 128 * self.block * ((1 << self.ln) + self.parallel)
+        return hashlib.scrypt(
+            raw,
+            salt=self.salt,
+            n=1 << self.ln,
+            r=self.block,
+            p=self.parallel,
+            maxmem=needed + (1 << 20),
+            dklen=len(self.digest),
+        )
+
+
+def make(password: str) -> Hash:
+    """Return the hash of a new password. Raises ValueError if it is empty or too long."""
+    raw = password.encode("utf-8", "surrogatepass")
+    if not 0 < len(raw) <= PASSWORD_BYTES_MAX:
+        raise ValueError(f"a password has 1 to {PASSWORD_BYTES_MAX} bytes")
+    salt = secrets.token_bytes(SALT_BYTES)
+    return Hash(LN, BLOCK, PARALLEL, salt, Hash(LN, BLOCK, PARALLEL, salt, bytes(HASH_BYTES))._digest(raw))
+
+
+def read(text: str) -> Hash:
+    """Parse a PHC string. Raises ValueError with the expected form."""
+    found = _PHC.fullmatch(text)
+    if found is None:
+        raise ValueError('a hash like "$scrypt$ln=14,r=8,p=1$SALT$HASH", as `tandemmq user passwd` writes it')
+    ln, block, parallel = int(found[1]), int(found[2]), int(found[3])
+    if not (ln and block and parallel) or ln > 24 or (block * parallel) << ln > COST_MAX:
+        raise ValueError(f"a hash with a cost above 0 and at most N x r x p = {COST_MAX}")
+    return Hash(ln, block, parallel, _decode(found[4]), _decode(found[5]))
+
+
+def _decode(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+
+
+#: Hash that is checked for an unknown name, so that this takes as long as for a known one.
+UNKNOWN_USER: Final = Hash(LN, BLOCK, PARALLEL, bytes(SALT_BYTES), bytes(HASH_BYTES))
+
 
 NO_PASSWORD: Final = "!"
 NO_USERS: Final = "# no users\n"
@@ -89,7 +175,7 @@ def _user(line: str) -> User:
     if not 2 <= len(rest) <= 3:
         raise ValueError("NAME:HASH:GROUP,GROUP:CERTIFICATE")
     checked_name(name)
-    hash = None if rest[0] == NO_PASSWORD else passwords.read(rest[0])
+    hash = None if rest[0] == NO_PASSWORD else read(rest[0])
     return User(name, hash, groups(rest[1]), (rest[2].strip() or None) if len(rest) > 2 else None)
 
 
@@ -164,7 +250,7 @@ def without_user(text: str, name: str) -> str:
 
 
 def with_password(user: User, password: str) -> User:
-    return replace(user, hash=passwords.make(password))
+    return replace(user, hash=make(password))
 
 
 def write(path: str, text: str) -> None:

@@ -5,7 +5,7 @@ it has a dataclass with a field of the same name (`x_seconds` may be `x`). A `Se
 
     in the section                          in the dataclass
     a time, in milliseconds                 float: in seconds; int: in milliseconds
-    the number of `config.units.Unit`       None where the field may be None; else infinity
+    the number of `config.section.Unit`       None where the field may be None; else infinity
         that means "no such bound"
     anything else                           the same value
 
@@ -35,8 +35,7 @@ from typing import (
 
 from pydantic.fields import FieldInfo
 
-from tandemmq.config.section import Section
-from tandemmq.config.units import Unit, unit_of
+from tandemmq.config.section import Section, Unit, unit_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

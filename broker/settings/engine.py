@@ -11,9 +11,9 @@ from tandemmq.broker.core.settings import EngineSettings
 from tandemmq.broker.core.virtual_destinations import Composite, Forward, Mirrored, VirtualDestinations, VirtualTopic
 from tandemmq.broker.process.machine import memory_bytes
 from tandemmq.broker.settings.copying import SettingsCopy
+from tandemmq.config.destinations import ForwardSettings, VirtualDestinationSettings
 from tandemmq.config.errors import SettingsError
 from tandemmq.config.settings import BrokerSettings, Settings
-from tandemmq.config.virtual_destinations import ForwardSettings, VirtualDestinationSettings
 from tandemmq.store.records.message import Destination, DestinationKind
 
 # Part of the machine's memory, if no limit is set: RabbitMQ's vm_memory_high_watermark.

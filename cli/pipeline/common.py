@@ -29,7 +29,7 @@ import click
 from tandemmq.cli import output
 from tandemmq.cli.failures import EXIT_FAILED
 from tandemmq.cli.output import Column, json_option, terminal_width
-from tandemmq.config.units import milliseconds
+from tandemmq.config.section import milliseconds
 from tandemmq.pipeline.choice import LOCAL_BYTES_MAX, choose
 from tandemmq.pipeline.engine import AUTO, ENGINES, LOCAL
 from tandemmq.pipeline.failures import cause, expected

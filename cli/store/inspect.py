@@ -21,7 +21,7 @@ from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.headers import EpochHistory
 from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.tools.inspect import KINDS, Gap, Item, Seen, Summary, Trail, message_of, read_headers, walk
-from tandemmq.store.tools.why.words import bytes_of
+from tandemmq.store.tools.why.report import bytes_of
 
 # Maximum number of characters of a body or trace in a line; --json has the whole text.
 TEXT_CHARACTERS_MAX = 200

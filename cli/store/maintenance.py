@@ -39,7 +39,7 @@ from tandemmq.store.tools.check import check as check_store
 from tandemmq.store.tools.check_several import check_all
 from tandemmq.store.tools.offline import OFFLINE, OfflineStore
 from tandemmq.store.tools.why.offline import indexes_in
-from tandemmq.store.tools.why.words import bytes_of, counted
+from tandemmq.store.tools.why.report import bytes_of, counted
 
 
 @click.command()

@@ -25,8 +25,8 @@ from tandemmq.cli.store.directory import (
 from tandemmq.journal.files import JournalFiles
 from tandemmq.modes import made_like
 from tandemmq.store.kahadb.minimal import write_minimal
+from tandemmq.store.migration.corrections import Report
 from tandemmq.store.migration.handback import hand_back, rehearse
-from tandemmq.store.migration.handback_report import Report
 from tandemmq.store.migration.proof import Sum
 from tandemmq.store.migration.survey import Survey, survey
 from tandemmq.store.migration.transfer import Carried, carry_over, selecting

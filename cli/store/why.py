@@ -18,8 +18,20 @@ from tandemmq.store.state.state import State
 from tandemmq.store.tools.why.explain import NoSuchFile, Place, explain
 from tandemmq.store.tools.why.inventory import UNKNOWN, Thing, file_named
 from tandemmq.store.tools.why.offline import read_state
-from tandemmq.store.tools.why.report import FileWhy, Holder, Oldest, OpenTransaction, SubscriptionRecord, Why
-from tandemmq.store.tools.why.words import age_of, bytes_of, counted, holder_in_words, names, transaction_in_words
+from tandemmq.store.tools.why.report import (
+    FileWhy,
+    Holder,
+    Oldest,
+    OpenTransaction,
+    SubscriptionRecord,
+    Why,
+    age_of,
+    bytes_of,
+    counted,
+    holder_in_words,
+    names,
+    transaction_in_words,
+)
 
 DEFAULT_DIRECTORY = "tandemmq-data"
 ANSWER_SECONDS_MAX = 60.0

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tandemmq.config.errors import VALUE_CHARACTERS_MAX, SettingsError
-from tandemmq.config.from_xml import login_config, write
+from tandemmq.config.from_xml import security, write
 from tandemmq.config.from_xml.broker import Rules
 from tandemmq.config.from_xml.conversion import TEXT, Conversion, Fate, Missing
 from tandemmq.config.from_xml.document import Element, UnreadableXml, properties_of, read
 from tandemmq.config.from_xml.security import USERS_FILE, Logins, keep_closed
 from tandemmq.config.load import FILE_BYTES_MAX, load_text
 from tandemmq.config.secrets import MASK, is_secret, masked_text
-from tandemmq.config.units import show_size
+from tandemmq.config.section import show_size
 
 __all__ = ["USERS_FILE", "Converted", "Logins", "Missing", "Note", "UnreadableXml", "convert", "properties_of"]
 
@@ -35,7 +35,7 @@ class Note:
     def __str__(self) -> str:
         name = self.path.rpartition("/")[2]
         parts = f" {' '.join(self.parts)}" if self.parts else ""
-        file = f"{login_config.NAME}, " if self.path.startswith(f"{login_config.NAME}/") else ""
+        file = f"{security.NAME}, " if self.path.startswith(f"{security.NAME}/") else ""
         return write.printable(f"{file}line {self.line}: {name}{parts}: {self.reason}")
 
 

@@ -1,20 +1,25 @@
-"""Conversion of the broker element, and of the elements around it in Spring's file."""
+"""Conversion of the broker element, and of the elements around it in Spring's file.
+
+Transport connectors become [[connectors]], with the options of their URIs that are available here; destination
+interceptors become [[virtual_destinations]].
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote
 
-from tandemmq.config.broker_properties import BROKER, PLUGINS
+from tandemmq.config import addresses
+from tandemmq.config.broker_properties import BROKER, CONNECTOR, PLUGINS, SCHEMES, VIRTUAL
+from tandemmq.config.destinations import ForwardSettings
 from tandemmq.config.from_xml import security, stores
-from tandemmq.config.from_xml.connectors import transport_connectors
-from tandemmq.config.from_xml.conversion import ACTIVEMQ_NAME, ANYWAY, INSIDE, Conversion
+from tandemmq.config.from_xml.conversion import ACTIVEMQ_NAME, ANYWAY, INSIDE, Conversion, Table
 from tandemmq.config.from_xml.document import Element, UnreadableXml
 from tandemmq.config.from_xml.policies import Policies
-from tandemmq.config.from_xml.virtual_destinations import interceptors, mirrored
-from tandemmq.config.io_exception_handler import HANDLER
 from tandemmq.config.kahadb_properties import GROUPS
 from tandemmq.config.kahadb_property import Property
+from tandemmq.config.store import HANDLER
 
 _KNOWN: Final[dict[str, Property]] = {**{found.name: found for found in GROUPS["Broker"]}, **BROKER}
 _HANDLER: Final = {found.name: found for found in HANDLER}
@@ -161,3 +166,142 @@ class Rules:
             data = self._work.value(element, "dataDirectory")
             self._work.fates.pop((element.number, "dataDirectory"), None)
             self._work.carry(element, "dataDirectory", store, "directory", f"{data}/{name}/KahaDB")
+
+
+_TLS: Final = "Set the certificate in [tls]: Java's keystore is not read."
+#: Characters that need no escape in an option.
+_SAFE: Final = "/:.,*-_ "
+
+
+def transport_connectors(work: Conversion, holder: Element) -> None:
+    work.wrap(holder)
+    for element in work.children(holder, "transportConnector"):
+        _connector(work, element)
+    work.settings.values.setdefault("connectors", [])
+
+
+def _connector(work: Conversion, element: Element) -> None:
+    if "uri" not in element.attributes:
+        work.leave(element, None, "A connector without a URI.")
+        return
+    base, _, query = work.value(element, "uri").partition("?")
+    scheme = base.partition(":")[0]
+    refusal = SCHEMES.get(scheme) or _refusal(base)
+    if refusal:
+        work.leave(element, None, refusal)
+        return
+    options: list[str] = []
+    left: list[str] = []
+    given = [("uri", *option.partition("=")[::2]) for option in query.split("&") if option]
+    given += [
+        (name, name, work.value(element, name))
+        for name in element.attributes
+        if name in addresses.OPTIONS or name in addresses.ALWAYS
+    ]
+    for attribute, name, value in given:
+        option = f"{name}={value if attribute == 'uri' else quote(value, safe=_SAFE)}"
+        reason = _refusal(f"{base}?{option}")
+        if not reason and name not in addresses.ALWAYS:
+            options.append(option)
+        if attribute == "uri":
+            left += [f"{name}: {reason}"] if reason else []
+        elif reason:
+            work.leave(element, attribute, reason)
+        else:
+            work.became(element, attribute, "connectors.uri" if name in addresses.OPTIONS else ANYWAY)
+    table = work.settings.add("connectors", (element, None))
+    remarks = [*left, *([_TLS] if addresses.SCHEMES[scheme][1] else [])]
+    work.became(element, None, "connectors")
+    work.carry(element, "uri", table, "uri", f"{base}?{'&'.join(options)}" if options else base, " ".join(remarks))
+    if "name" in element.attributes:
+        table.comment = work.value(element, "name")
+        work.became(element, "name", "a comment")
+    for name in element.attributes:
+        if name in CONNECTOR:
+            work.carry_known(element, name, CONNECTOR[name], table)
+    for child in element.children:
+        if child.name in CONNECTOR:
+            work.leave(child, None, CONNECTOR[child.name].here)
+
+
+def _refusal(uri: str) -> str:
+    """Return the reason why the loader would refuse that URI; "" if it would not."""
+    try:
+        addresses.connector(uri)
+    except ValueError as error:
+        return f"Expected {error}."
+    return ""
+
+
+_KINDS: Final = {
+    "virtualTopic": "virtual_topic",
+    "compositeQueue": "composite_queue",
+    "compositeTopic": "composite_topic",
+}
+_TWICE: Final = "Only the first entry of a pattern is converted."
+_STILL_VIRTUAL: Final = (
+    "In ActiveMQ, configured interceptors replace the virtual topics VirtualTopic.>. Here those are "
+    "virtual until a virtual_topic table defines others."
+)
+_FORWARD: Final = "Messages are forwarded to a queue or a topic of a fixed name."
+
+
+def interceptors(work: Conversion, holder: Element) -> None:
+    work.wrap(holder)
+    for element in holder.children:
+        if element.name == "virtualDestinationInterceptor":
+            work.wrap(element)
+            for wrapper in work.children(element, "virtualDestinations"):
+                for virtual in work.children(wrapper, *_KINDS):
+                    _virtual(work, virtual, _KINDS[virtual.name])
+        elif element.name == "mirroredQueue":
+            mirrored(work, element, None)
+    if not any(each.name == "virtualTopic" for each in holder.walk()):
+        work.became(holder, None, INSIDE, _STILL_VIRTUAL)
+
+
+def mirrored(work: Conversion, element: Element, attribute: str | None) -> None:
+    """Mirror all queues: by an interceptor of its own, or by the broker's attribute."""
+    table = _table(work, element, attribute, "mirrored_queue", ">")
+    if table is not None and attribute is None:
+        work.carry_all(element, VIRTUAL, table, "virtual_destinations.")
+
+
+def _table(work: Conversion, element: Element, attribute: str | None, kind: str, pattern: str) -> Table | None:
+    known: list[Table] = work.settings.values.get("virtual_destinations", [])
+    if any(each.values.get(kind) == pattern for each in known):
+        work.leave(element, attribute, _TWICE)
+        return None
+    table = work.settings.add("virtual_destinations", (element, attribute))
+    work.carry(element, attribute, table, kind, pattern)
+    return table
+
+
+def _virtual(work: Conversion, element: Element, kind: str) -> None:
+    pattern = work.value(element, "name") if "name" in element.attributes else ">"
+    table = _table(work, element, None, kind, pattern)
+    if table is None:
+        return
+    if "name" in element.attributes:
+        work.carry(element, "name", table, kind)
+    work.carry_all(element, VIRTUAL, table, "virtual_destinations.")
+    for holder in element.children:
+        if holder.name == "forwardTo":
+            work.wrap(holder)
+            for each in holder.children:
+                _forward(work, each, table)
+
+
+def _forward(work: Conversion, element: Element, table: Table) -> None:
+    places: dict[str, str] = {}
+    if element.name in ("queue", "topic"):
+        places = {"physicalName": element.name, "name": element.name}
+    elif element.name == "filteredDestination":
+        places = {"queue": "queue", "topic": "topic", "selector": "selector"}
+    given: dict[str, Any] = {name: key for name, key in places.items() if name in element.attributes}
+    if not set(given.values()) & {"queue", "topic"}:
+        work.leave(element, None, _FORWARD)
+        return
+    forward = table.add("forward_to", (element, None), ForwardSettings)
+    for name, key in given.items():
+        work.carry(element, name, forward, key)

@@ -17,9 +17,8 @@ from tandemmq.config.from_xml.document import Element, fill_in
 from tandemmq.config.kahadb_property import Outcome, Property
 from tandemmq.config.load import ENVIRONMENT_PREFIX, ENVIRONMENT_SEPARATOR, TABLE_LISTS
 from tandemmq.config.secrets import is_secret
-from tandemmq.config.section import Listed, Section, listed, section_of
+from tandemmq.config.section import Listed, Section, listed, section_of, unit_of
 from tandemmq.config.settings import Settings
-from tandemmq.config.units import unit_of
 
 #: Key in place of an attribute's name: the text between an element's tags.
 TEXT: Final = "#text"

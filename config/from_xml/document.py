@@ -19,7 +19,7 @@ from xml.sax.handler import ContentHandler, feature_namespaces  # nosec B406
 from defusedxml.common import DefusedXmlException
 from defusedxml.sax import make_parser
 
-from tandemmq.config.units import show_size
+from tandemmq.config.section import show_size
 
 XML_BYTES_MAX: Final = 1 << 20
 DEPTH_MAX: Final = 64

@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 from tandemmq.pipeline.columns import ACKS, COLUMNS, MESSAGES, RECORDS, REMOVE_DESTINATION
 from tandemmq.pipeline.engine import F, scope
 from tandemmq.pipeline.failures import cause, of_engines
-from tandemmq.pipeline.groups import groups
 from tandemmq.pipeline.jobs import gaps
 from tandemmq.pipeline.jobs.summary import Summary
 from tandemmq.pipeline.jobs.tables import Sources
@@ -34,7 +33,7 @@ from tandemmq.pipeline.listing import Listing, Stores
 from tandemmq.pipeline.local.parquet import SPECIAL
 from tandemmq.pipeline.lost import Seen, ranges_of
 from tandemmq.pipeline.manifests import manifest_of
-from tandemmq.pipeline.parts import FileGone
+from tandemmq.pipeline.parts import FileGone, groups
 from tandemmq.pipeline.places import is_remote, place_of
 from tandemmq.pipeline.stopping import Stopped
 from tandemmq.pipeline.stores import NoJournal, journal_files

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tandemmq.pipeline.columns import ACKS, CLOCK, MARKS, RECORDS
 from tandemmq.pipeline.engine import F, Window
-from tandemmq.pipeline.jobs import gaps, lifecycle
+from tandemmq.pipeline.jobs import effects, gaps, lifecycle
 from tandemmq.pipeline.jobs.selection import is_private
 from tandemmq.pipeline.jobs.summary import Lines, Plot, Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head, only_row
@@ -173,7 +173,7 @@ def run(
     results = Results(spark, out)
     try:
         marks, acks = (
-            sources.read(spark, MARKS, lifecycle.MARK_COLUMNS),
+            sources.read(spark, MARKS, effects.MARK_COLUMNS),
             sources.read(spark, ACKS, lifecycle.ACK_COLUMNS),
         )
         lived = lifecycle.lifecycle(records, marks, acks, mark_interval_ms=mark_interval_ms)

@@ -23,9 +23,9 @@ from tandemmq.pipeline.jobs.effects import Declared, Span, file_of, place
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Columns of the tables ``records``, ``marks`` and ``acks`` that are read, and the commands of the records.
+# Columns of the tables ``records`` and ``acks`` that are read, and the commands of the records. Of ``marks``, those in
+# ``effects`` are read.
 RECORD_COLUMNS: Final = (*effects.RECORD_COLUMNS, "batch", "epoch")
-MARK_COLUMNS: Final = effects.MARK_COLUMNS
 ACK_COLUMNS: Final = ("store", "file", "offset", "ack_kind")
 COMMANDS: Final = (*effects.COMMANDS, columns.CLOCK, columns.REWRITTEN)
 

@@ -29,9 +29,8 @@ from tandemmq.pipeline.lost import ranges_of
 from tandemmq.pipeline.table import size
 from tandemmq.pipeline.walk import JournalFile
 from tandemmq.store.records.message import Destination
-from tandemmq.store.tools.why.graph import Graph
 from tandemmq.store.tools.why.report import HELD, RECLAIMABLE, TAIL
-from tandemmq.store.tools.why.verdict import verdict
+from tandemmq.store.tools.why.verdict import Graph, verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -93,7 +93,7 @@ class LocalSession:
         """Return a frame of ``rows``. ``schema`` is Spark DDL."""
         import pyarrow as pa
 
-        from tandemmq.pipeline.values import array
+        from tandemmq.pipeline.blocks import array
 
         fields = [pa.field(name, columns.arrow_type(kind)) for name, kind in _FIELD.findall(schema)]
         arrays = [array([row[at] for row in rows], field.type) for at, field in enumerate(fields)]

@@ -11,16 +11,39 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from tandemmq.client import BrokerError, Client
-from tandemmq.pipeline.groups import groups
+from tandemmq.client.tls import first_line
+from tandemmq.pipeline.parts import groups
 from tandemmq.pipeline.sending.ledger import Ledger, LedgerError, Round, Run, Slice
-from tandemmq.pipeline.sending.pace import Pace
 from tandemmq.pipeline.sending.sends import Sending, Unsendable, sending_of
+
+# A sender that is late, because sleeps are not exact, may catch up at most this much.
+BEHIND_SECONDS_MAX: Final = 0.1
+
+
+class Pace:
+    """Limit of ``per_second`` messages per second; None: no limit.
+
+    In a period of S seconds, at most ``per_second`` * (S + BEHIND_SECONDS_MAX) + 2 messages are sent.
+    """
+
+    def __init__(self, per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds_each = 0.0 if per_second is None else 1 / per_second
+        self._clock = clock
+        self._next = clock()
+
+    def take(self) -> float:
+        """Return how many seconds the next message must wait. It is then counted as sent."""
+        now = self._clock()
+        at = max(self._next, now - BEHIND_SECONDS_MAX)
+        self._next = at + self._seconds_each
+        return max(at - now, 0.0)
+
 
 WINDOW_MESSAGES: Final = 100
 CHUNK_MESSAGES_MAX: Final = 500
@@ -190,18 +213,12 @@ class _Sender:
     async def _connected(self) -> Client:
         if self._client is None:
             round = self._round
-            passcode = None if round.passcode_file is None else passcode_in(round.passcode_file)
+            passcode = None if round.passcode_file is None else first_line(round.passcode_file)
             tls = round.tls.context()
             client = Client(round.url, login=round.login, passcode=passcode, tls=tls, window=WINDOW_MESSAGES)
             await client.connect()
             self._client = client
         return self._client
-
-
-def passcode_in(path: str) -> str:
-    """Return the first line of the passcode file."""
-    lines = Path(path).read_text(encoding="utf-8").splitlines()
-    return lines[0] if lines else ""
 
 
 def rows_of(directory: Path) -> Iterator[Row]:

@@ -21,9 +21,8 @@ from typing import NamedTuple, TypeVar
 
 from tandemmq.disk import Disk
 from tandemmq.journal.format import Location, location
-from tandemmq.store.kahadb.errors import KahaIndexDamaged
 from tandemmq.store.kahadb.java_stream import read_object
-from tandemmq.store.kahadb.page_file import PageFile
+from tandemmq.store.kahadb.page_file import KahaIndexDamaged, PageFile
 from tandemmq.store.kahadb.trees import Cursor, SequenceSet, Tree, read_list, read_sequence_set, read_whole
 from tandemmq.store.records.commands import Subscription, decode
 from tandemmq.store.records.message import Destination, DestinationKind

@@ -15,9 +15,17 @@ import os
 import struct
 
 from tandemmq.disk import Disk, exists, opened, sync_directory, write_fully
-from tandemmq.store.kahadb.errors import KahaIndexDamaged
 from tandemmq.store.kahadb.index import VERSION_LATEST, read_index
-from tandemmq.store.kahadb.page_file import DATA, FREE, HEADER_COPY_BYTES, PAGE_BYTES_DEFAULT, PAGE_END, PAGE_HEAD, REDO
+from tandemmq.store.kahadb.page_file import (
+    DATA,
+    FREE,
+    HEADER_COPY_BYTES,
+    PAGE_BYTES_DEFAULT,
+    PAGE_END,
+    PAGE_HEAD,
+    REDO,
+    KahaIndexDamaged,
+)
 
 ASIDE = ".aside-"
 NEW = ".new"

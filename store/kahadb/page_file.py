@@ -17,7 +17,11 @@ import struct
 from zlib import adler32
 
 from tandemmq.disk import Disk, open_regular, read_fully
-from tandemmq.store.kahadb.errors import KahaIndexDamaged
+
+
+class KahaIndexDamaged(Exception):
+    """db.data is not a valid index of ActiveMQ: truncated, contradictory, or of an unknown version."""
+
 
 DATA = "db.data"
 REDO = "db.redo"

@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from tandemmq.store.kahadb.errors import KahaIndexDamaged
-from tandemmq.store.kahadb.page_file import PageFile
+from tandemmq.store.kahadb.page_file import KahaIndexDamaged, PageFile
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.utf import decode_modified
 

@@ -21,7 +21,7 @@ from tandemmq.store.migration.contents import Contents
 from tandemmq.store.records.headers import Header, encode_header
 from tandemmq.store.recovery.follow import Follower
 from tandemmq.store.recovery.promotion import Promotion
-from tandemmq.store.recovery.trial import RECORDS_PER_CHECKPOINT
+from tandemmq.store.recovery.rebuild import RECORDS_PER_CHECKPOINT
 from tandemmq.store.state.tail import Position
 from tandemmq.store.takeover import prepare_takeover
 from tandemmq.store.writer.journal_end import NoProof

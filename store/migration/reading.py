@@ -23,7 +23,7 @@ from tandemmq.store.kahadb.page_file import DATA, FREE, REDO
 from tandemmq.store.migration.contents import Contents
 from tandemmq.store.migration.offline_epoch import OfflineEpoch
 from tandemmq.store.recovery.index_trust import is_blank
-from tandemmq.store.recovery.trial import Trial
+from tandemmq.store.recovery.rebuild import Trial
 from tandemmq.store.state.tail import Position
 from tandemmq.store.tools.inspect import read_headers
 

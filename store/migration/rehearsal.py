@@ -15,7 +15,7 @@ from tandemmq.journal.files import JournalFiles
 from tandemmq.store.migration.contents import Contents, counterpart
 from tandemmq.store.records.commands import ADD, DEFAULT_PRIORITY, REWRITTEN, TRACE, UPDATE, Rewritten, added, decode
 from tandemmq.store.records.message import Destination
-from tandemmq.store.recovery.trial import Trial
+from tandemmq.store.recovery.rebuild import Trial
 from tandemmq.store.state.owners import OwnerState
 from tandemmq.store.state.replay import Replay
 from tandemmq.store.state.state import State
@@ -78,14 +78,10 @@ class Rehearsal:
         self.contents.close()
         self._index.close()
 
-    def owner(self, owner: OwnerState) -> OwnerState | None:
-        """Return the queue or subscription with the same name in ActiveMQ's view, or None."""
-        return counterpart(owner, self.contents)
-
     def first_difference(self, contents: Contents, owner: OwnerState) -> int | None:
         """Return the first place, counted from 0, at which ActiveMQ would deliver another message of ``owner`` than
         TandemMQ. None: there is no such place, or ActiveMQ would not have the owner."""
-        there = self.owner(owner)
+        there = counterpart(owner, self.contents)
         if there is None:
             return None
         ours = (entry.message_id for _, entry in contents.state.entries(owner.id, 0))
@@ -108,7 +104,7 @@ class Rehearsal:
 def order_difference(contents: Contents, rehearsal: Rehearsal, owner: OwnerState) -> str | None:
     """Return a text that names the first place at which the orders of ActiveMQ and TandemMQ differ, or None. Messages
     that only one of them has are ignored."""
-    there = rehearsal.owner(owner)
+    there = counterpart(owner, rehearsal.contents)
     if there is None or rehearsal.first_difference(contents, owner) is None:
         return None
     held_there = rehearsal.contents.holds

@@ -26,7 +26,7 @@ from tandemmq.index.index import Index
 from tandemmq.journal.errors import JournalCorrupt, JournalMissing
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.format import RECORD_HEADER_SIZE, location
-from tandemmq.journal.scan import Batch, EndingKind, scan
+from tandemmq.journal.scan import Batch, EndingKind, scan, scanned_end
 from tandemmq.store.damage.ledger import DamageLedger
 from tandemmq.store.damage.reconciliation import reconcile
 from tandemmq.store.damage.report import (
@@ -46,9 +46,8 @@ from tandemmq.store.records.marks import decode_gone
 from tandemmq.store.recovery.header_reader import HeaderReader
 from tandemmq.store.recovery.index_trust import IndexNotOfThisJournal, ProvenLoss, is_blank, judge
 from tandemmq.store.recovery.lag import Lag, ReadProgress
-from tandemmq.store.recovery.neighbours import known_to_neighbours
+from tandemmq.store.recovery.neighbours import known_to_neighbours, scratch_directory
 from tandemmq.store.recovery.prediction import ReplaySpeed
-from tandemmq.store.recovery.scratch import scratch_directory
 from tandemmq.store.recovery.sealed_files import SealedFiles
 from tandemmq.store.recovery.stepwise_checkpoint import StepwiseCheckpoint
 from tandemmq.store.state.replay import Replay
@@ -381,16 +380,10 @@ class Follower:
 
         Raises IndexNotOfThisJournal if no later file was written: then the header with the end was never on the disk.
         """
-        end = self._end_of(file)
+        end = scanned_end(self.files, file, on_corrupt=self._on_corrupt)
         went_on = any(self._headers.has_batches(other) for other in ids if other > file)
         if end and not went_on:  # prove: end-never-on-disk " and not went_on" -> " and False"
             raise IndexNotOfThisJournal(f"it continued after db-{file}.log, whose end no header states")
-        return end
-
-    def _end_of(self, file: int) -> int:
-        end = 0
-        for batch in scan(self.files, file, on_corrupt=self._on_corrupt):
-            end = batch.end
         return end
 
     def _read(self, file: int, start: int, end: int | None, *, is_settled: bool, is_final: bool) -> bool:

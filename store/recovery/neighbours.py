@@ -1,11 +1,15 @@
 """Evidence in the indexes of other brokers (neighbours): if the position of such an index is after the end of the
-journal, the journal was longer."""
+journal, the journal was longer.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 from tandemmq.disk import Disk
 from tandemmq.index.copy import copy
@@ -15,10 +19,18 @@ from tandemmq.journal.files import JournalFiles
 from tandemmq.store.damage.report import Damage, examine
 from tandemmq.store.records.headers import EpochHistory
 from tandemmq.store.recovery.index_trust import IndexNotOfThisJournal, judge, numbering_of, places_of_indexes
-from tandemmq.store.recovery.scratch import scratch_directory
 from tandemmq.store.state.state import State
 
 log = logging.getLogger(__name__)
+
+
+def scratch_directory(disk: Any, prefix: str) -> AbstractContextManager[str]:
+    """Make a temporary directory, and remove it with its contents on exit. A simulated disk can provide its own
+    ``scratch_directory``."""
+    if disk is os:
+        return tempfile.TemporaryDirectory(prefix=prefix)
+    make: Callable[[str], AbstractContextManager[str]] | None = getattr(disk, "scratch_directory", None)
+    return tempfile.TemporaryDirectory(prefix=prefix) if make is None else make(prefix)
 
 
 def known_to_neighbours(

@@ -12,6 +12,8 @@ import os
 import shutil
 import time
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 from tandemmq.disk import sync_directory
 from tandemmq.index.index import Index
@@ -21,8 +23,13 @@ from tandemmq.store.records.audit import ProducerAudit
 from tandemmq.store.recovery.follow import Follower
 from tandemmq.store.recovery.index_directory import ASIDE
 from tandemmq.store.recovery.index_trust import newest_meta, numbering_of
-from tandemmq.store.recovery.trial import Trial
 from tandemmq.store.settings import StoreSettings
+
+# Number of operations in memory after which a replay writes them to its temporary index.
+RECORDS_PER_CHECKPOINT: Final = 100_000
+
+Trial = partial(Follower, records_per_checkpoint=RECORDS_PER_CHECKPOINT, is_trial=True)
+
 
 # Directory of the new index. Searches for indexes do not find it.
 BUILD_DIRECTORY = ".rebuild"

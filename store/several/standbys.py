@@ -34,7 +34,7 @@ from tandemmq.store.standby import Standby, outcome_by
 from tandemmq.store.state.state import State
 from tandemmq.store.store import Store
 from tandemmq.store.threads import OS_THREADS, Threads
-from tandemmq.store.writer.pulse import Pulses
+from tandemmq.store.writer.background import Pulses
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from functools import partial
 from tandemmq.store.several.member import Member
 from tandemmq.store.store import Store
 from tandemmq.store.threads import Threads
-from tandemmq.store.writer.pulse import Pulses
+from tandemmq.store.writer.background import Pulses
 
 
 @dataclass(eq=False, repr=False)

@@ -4,6 +4,11 @@ ActiveMQ starts in the same way (kahadb.md 4.8): db.data has the state up to its
 and the later records of the journal are applied to it. Entries of db.data for later records are ignored. Operations of
 transactions that were open at the last update are collected from the journal, from the start of the oldest transaction.
 The result is a state in a temporary index. Its order keys are not those of the journal: only their order has a meaning.
+
+The trace commands `TANDEMMQ-TAKEOVER begin` and `TANDEMMQ-TAKEOVER end` stand around the records of a take-over. A
+crash between them leaves only some of the records in the journal. The next take-over starts from the same db.data and
+must skip those records, because it makes all of them again. If the end mark exists, the journal has all facts of
+db.data. ActiveMQ ignores traces.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from tandemmq.journal.format import Location, file_of, location
 from tandemmq.journal.scan import scan
 from tandemmq.store.kahadb.index import KahaDestination, KahaEntry, KahaIndex, KahaSubscription
 from tandemmq.store.records import commands
+from tandemmq.store.records.commands import encode_trace
 from tandemmq.store.records.headers import EpochHistory
 from tandemmq.store.records.message import Destination
 from tandemmq.store.recovery.index_directory import remove
@@ -31,7 +37,17 @@ from tandemmq.store.state.open_transactions import PendingOperation, operation_o
 from tandemmq.store.state.replay import Replay
 from tandemmq.store.state.state import State
 from tandemmq.store.state.tail import Position
-from tandemmq.store.takeover.marks import BEGIN, END, is_mark
+
+_MARK = b"TANDEMMQ-TAKEOVER "
+
+BEGIN = encode_trace("TANDEMMQ-TAKEOVER begin")
+END = encode_trace("TANDEMMQ-TAKEOVER end")
+
+
+def is_mark(payload: bytes) -> bool:
+    """Return whether a record's payload is one of the two marks."""
+    return _MARK in payload[:32]
+
 
 HIGH, DEFAULT, LOW = range(3)
 # Maximum number of operations in memory before a checkpoint of the temporary index.

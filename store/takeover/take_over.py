@@ -25,9 +25,9 @@ from tandemmq.journal.format import RECORD_HEADER_SIZE, Location, file_of
 from tandemmq.journal.reader import JournalReader
 from tandemmq.journal.scan import scan
 from tandemmq.store.damage.report import WHOLE_FILE, Damage, JournalLost
-from tandemmq.store.kahadb.errors import KahaIndexDamaged
 from tandemmq.store.kahadb.index import KahaIndex, read_index
 from tandemmq.store.kahadb.minimal import set_index_aside, write_minimal
+from tandemmq.store.kahadb.page_file import KahaIndexDamaged
 from tandemmq.store.records.commands import ADD, UPDATE, AddMessage, UpdateMessage, decode, encode
 from tandemmq.store.records.headers import EpochHistory
 from tandemmq.store.records.hints import CopyHint, hint_of
@@ -37,13 +37,11 @@ from tandemmq.store.records.openwire import VERSIONS_TRIED, detect_version
 from tandemmq.store.recovery.follow import Follower
 from tandemmq.store.recovery.header_reader import first_batch
 from tandemmq.store.recovery.index_trust import gone, is_gone
-from tandemmq.store.takeover.activemq_view import ActiveMQView, OnCorrupt, Ranks
+from tandemmq.store.takeover.activemq_view import END, ActiveMQView, OnCorrupt, Ranks
 from tandemmq.store.takeover.difference import Plan, difference, missing_files, reordered
-from tandemmq.store.takeover.marks import END
-from tandemmq.store.takeover.records import LAYOUT_VERSION_MIN, batches
+from tandemmq.store.takeover.records import LAYOUT_VERSION_MIN, batches, repeat_records, skipped_files
 from tandemmq.store.takeover.report import Report
 from tandemmq.store.takeover.scheduler import ScheduledJobs, find_scheduled_jobs
-from tandemmq.store.takeover.strays import repeat_records, skipped_files
 
 log = logging.getLogger(__name__)
 

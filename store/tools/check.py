@@ -27,7 +27,7 @@ from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.recovery.follow import Follower, IndexNotOfThisJournal
 from tandemmq.store.recovery.index_directory import DATA, named_indexes
 from tandemmq.store.recovery.index_trust import numbering_of
-from tandemmq.store.recovery.trial import RECORDS_PER_CHECKPOINT, Trial
+from tandemmq.store.recovery.rebuild import RECORDS_PER_CHECKPOINT, Trial
 from tandemmq.store.state.file_states import FileState, reclaimable
 from tandemmq.store.state.keys import RANKS
 from tandemmq.store.state.state import State

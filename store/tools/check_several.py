@@ -8,7 +8,7 @@ from tandemmq.store.damage.report import JournalLost
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.message import Destination
 from tandemmq.store.records.transactions import transaction_of_key
-from tandemmq.store.recovery.trial import Trial
+from tandemmq.store.recovery.rebuild import Trial
 from tandemmq.store.several.filters import OUTCOMES_DIRECTORY
 from tandemmq.store.several.joint import is_joint
 from tandemmq.store.several.layout import ROOT, path_of, stores_in

@@ -13,7 +13,7 @@ import pytest
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.broker.protocols.openwire import schema
 from tandemmq.broker.protocols.openwire.schema import TransactionType
-from tandemmq.broker.security.passwords import make
+from tandemmq.broker.security.users import make
 from tandemmq.store.records.message import Destination, DestinationKind
 from tandemmq.store.records.transactions import XaTransactionId
 from tests.support.acceptance.broker_process import BrokerProcess, serving

@@ -20,7 +20,7 @@ from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.scan import scan
 from tandemmq.journal.writer import JournalWriter
 from tandemmq.store.kahadb.minimal import encode_minimal, set_index_aside, write_minimal
-from tandemmq.store.migration.sealing import QUARANTINE, end_file
+from tandemmq.store.migration.handback import QUARANTINE, end_file
 from tests.support.crash.crash_images import Disk
 from tests.support.crash.recording_disk import RecordingDisk
 from tests.support.journal.in_memory import scan_bytes

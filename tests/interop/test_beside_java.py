@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tandemmq.broker.core.scheduling.cron import Cron
+from tandemmq.broker.core.scheduling.schedule import Cron
 from tandemmq.broker.protocols.openwire.codec import WireFormat
 from tandemmq.broker.protocols.openwire.schema import Command, WireFormatInfo
 from tandemmq.broker.protocols.openwire.types import VERSION_MAX

@@ -16,10 +16,10 @@ from click.testing import CliRunner
 from tandemmq.cli import main
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.format import encode_batch
+from tandemmq.store.migration.corrections import Bounds
 from tandemmq.store.migration.handback import hand_back
 from tandemmq.store.migration.offline_epoch import OfflineEpoch
 from tandemmq.store.migration.reading import read_contents
-from tandemmq.store.migration.reordering import Bounds
 from tandemmq.store.operations import AddMessage, AddSubscription, Atomic
 from tandemmq.store.records.acknowledgements import SubscriptionInfo, encode_subscription_info
 from tandemmq.store.records.commands import AddMessage as AddCommand

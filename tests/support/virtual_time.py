@@ -47,6 +47,15 @@ class UnsyncedDisk:
     fdatasync = fsync
 
 
+class HangingLoop(SimulatedLoop):
+    """A loop that a test can make hang."""
+
+    def hang(self, wait: Callable[[], object]) -> None:
+        """Call ``wait``, which waits: until it returns, nothing else happens in this loop. For a callback."""
+        with self._left():
+            wait()
+
+
 class VirtualTime:
     """One simulated process for a test and everything that it starts."""
 
@@ -67,7 +76,7 @@ class VirtualTime:
             try:
                 result = function()
                 if inspect.iscoroutine(result):
-                    SimulatedLoop(self.process).complete(result)
+                    HangingLoop(self.process).complete(result)
             except Killed:
                 raise
             except BaseException as error:
@@ -82,7 +91,7 @@ class VirtualTime:
 
     def begin(self, make: Callable[[], Awaitable[None]], name: str) -> None:
         """Complete a coroutine in a separate loop and thread."""
-        self.process.thread(lambda: SimulatedLoop(self.process).complete(make()), name).start()  # type: ignore[arg-type]
+        self.process.thread(lambda: HangingLoop(self.process).complete(make()), name).start()  # type: ignore[arg-type]
 
     def until(self, condition: Callable[[], T], what: str) -> T:
         """Wait for the first true result of ``condition``, called on this thread; return it. Fails with the text
@@ -96,7 +105,7 @@ class VirtualTime:
     async def hang_loop(self, wait: Callable[[], object]) -> None:
         """Make the loop of the caller hang, like a call that does not return, until ``wait`` has ended."""
         loop = asyncio.get_running_loop()
-        assert isinstance(loop, SimulatedLoop), "the test is async"
+        assert isinstance(loop, HangingLoop), "the test is async"
         loop.call_soon(partial(loop.hang, wait))
         await asyncio.sleep(0)
 

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from tandemmq.broker.admin.answers import Answers, answer
 from tandemmq.broker.admin.api import parameters
-from tandemmq.broker.admin.api.broker_pages import BrokerPages, Handler, Running
+from tandemmq.broker.admin.api.broker_pages import BrokerPages, Running
 from tandemmq.broker.admin.api.destinations import Destinations, Messages
 from tandemmq.broker.admin.api.endpoints import Answer, Call, Endpoint, Refused, Term, document, routes
 from tandemmq.broker.admin.api.listings import Listings

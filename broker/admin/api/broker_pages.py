@@ -11,6 +11,7 @@ from concurrent.futures import CancelledError
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from tandemmq.broker.admin.answers import Answers, answer
 from tandemmq.broker.admin.api import parameters
@@ -30,8 +31,6 @@ from tandemmq.broker.admin.callers import Role
 from tandemmq.broker.admin.status import Report
 from tandemmq.broker.net.server import Server
 from tandemmq.store.records.message import Destination
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 CHECKPOINT_SECONDS_MAX: Final = 30.0
 #: Prefixes of those counts in a status that describe the store.

@@ -9,7 +9,6 @@ from typing import Any
 from tandemmq.broker.admin.answers import Answers
 from tandemmq.broker.admin.api import parameters
 from tandemmq.broker.admin.api.endpoints import PAGE, Answer, Call, Endpoint, Refused, Term, kind_in
-from tandemmq.broker.admin.api.message_work import queue_of
 from tandemmq.broker.admin.api.operator_client import operator_client
 from tandemmq.broker.admin.callers import Role
 from tandemmq.broker.core.commands import Connect, Unsubscribe
@@ -135,5 +134,5 @@ def _of_connection(row: Row) -> str:
 
 def _of(request: parameters.PagedOf) -> Destination | None:
     if request.queue is not None:
-        return queue_of(request.queue)
+        return Destination(DestinationKind.QUEUE, request.queue)
     return None if request.topic is None else Destination(DestinationKind.TOPIC, request.topic)

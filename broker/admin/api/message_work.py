@@ -41,7 +41,7 @@ from tandemmq.broker.engine.in_process import BATCH_MAX
 from tandemmq.broker.engine.slicing import Slices
 from tandemmq.store.operations import AddMessage
 from tandemmq.store.records.altered import EXPIRATION_PROPERTY, altered, with_own_id
-from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tandemmq.store.records.message import Destination, Message
 from tandemmq.store.records.message_ids import broker_producer
 from tandemmq.store.state.state import State
 from tandemmq.store.store import Store
@@ -400,10 +400,6 @@ def _raise_first(errors: Sequence[ClientError | None]) -> None:
     for error in errors:
         if error is not None:
             raise error
-
-
-def queue_of(name: str) -> Destination:
-    return Destination(DestinationKind.QUEUE, name)
 
 
 async def takes(selector: Selector, message: Message, pace: Pace) -> bool:

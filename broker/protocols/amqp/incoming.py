@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tandemmq.broker.protocols.amqp import sections
-from tandemmq.broker.protocols.amqp.addresses import destination_of, reply_to_of
 from tandemmq.broker.protocols.amqp.bodies import Unmapped, mapped, uuid_text
 from tandemmq.broker.protocols.amqp.codec import read_section
 from tandemmq.broker.protocols.amqp.errors import PRECONDITION_FAILED, RESOURCE_LIMIT, AmqpError, DecodeError, Scope
 from tandemmq.broker.protocols.amqp.schema import Header, Properties
 from tandemmq.broker.protocols.amqp.sections import scan
+from tandemmq.broker.protocols.amqp.termini import destination_of, reply_to_of
 from tandemmq.broker.protocols.amqp.types import EMPTY_LIST, VALUES_MAX, Reader, Symbol, ULong, Uuid
 from tandemmq.broker.protocols.encoded import NATIVE
 from tandemmq.store.records.loose import has_room_for

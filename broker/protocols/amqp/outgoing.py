@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from tandemmq.broker.core.commands import Undeliverable
 from tandemmq.broker.protocols.amqp import bodies, hot, incoming, sections, types
-from tandemmq.broker.protocols.amqp.addresses import address_of
 from tandemmq.broker.protocols.amqp.codec import read_section, write_composite
 from tandemmq.broker.protocols.amqp.errors import AmqpError
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Header, Properties
+from tandemmq.broker.protocols.amqp.termini import address_of
 from tandemmq.broker.protocols.amqp.types import Symbol, ULong, Uuid
 from tandemmq.broker.protocols.encoded import is_encoded
 from tandemmq.store.records.altered import EXPIRATION_PROPERTY

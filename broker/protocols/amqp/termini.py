@@ -1,20 +1,64 @@
-"""Termini of AMQP links: requested sources and targets, their destinations and filters, and the answers. Pure."""
+"""Termini of AMQP links: requested sources and targets, their destinations and filters, and the answers. Pure.
+
+An address names a destination of the broker:
+
+    queue://a  topic://a  temp-queue://a  temp-topic://a     by the scheme
+    a                                                        by the capability of the terminus: a topic, else a queue
+
+Composites and wildcards stay in the name: the engine resolves them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tandemmq.broker.core.commands import FoundDurable
-from tandemmq.broker.protocols.amqp.addresses import address_of, destination_of
+from tandemmq.broker.core.names import SCHEMES
 from tandemmq.broker.protocols.amqp.codec import code_of
-from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT, AmqpError, Scope
+from tandemmq.broker.protocols.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT, AmqpError, Scope, not_implemented
 from tandemmq.broker.protocols.amqp.links import InLink, kept_outcome
 from tandemmq.broker.protocols.amqp.schema import NEVER, SESSION_END, Attach, Coordinator, Rejected, Source, Target
 from tandemmq.broker.protocols.amqp.subscriptions import GLOBAL, SHARED, Subscription
 from tandemmq.broker.protocols.amqp.types import Described, Symbol, ULong
 from tandemmq.store.records.message import Destination, DestinationKind
+
+# Capabilities of a terminus (AMQP JMS Mapping).
+_TOPIC: Final = "topic"
+
+
+def destination_of(address: Any, capabilities: Sequence[str] = ()) -> Destination:
+    """Return the destination of a terminus. Raises AmqpError with the scope of a link."""
+    if not isinstance(address, str) or not address:
+        raise AmqpError(INVALID_FIELD, "the address is not set", Scope.LINK)
+    if "?" in address:
+        raise not_implemented("options of an address")
+    found = scheme_of(address)
+    if found is not None:
+        if not found.name:
+            raise AmqpError(INVALID_FIELD, f"the address {address[:200]!r} has no name", Scope.LINK)
+        return found
+    return Destination(DestinationKind.TOPIC if _TOPIC in capabilities else DestinationKind.QUEUE, address)
+
+
+def scheme_of(address: str) -> Destination | None:
+    """Return the destination of an address with a scheme; None for another address."""
+    for scheme, kind in SCHEMES.items():
+        if address.startswith(scheme):
+            return Destination(kind, address.removeprefix(scheme))
+    return None
+
+
+def reply_to_of(address: str) -> Destination:
+    """Return the destination of a reply-to. An address without a scheme is a queue."""
+    return scheme_of(address) or Destination(DestinationKind.QUEUE, address)
+
+
+def address_of(destination: Destination) -> str:
+    """Return the address of a destination."""
+    return str(destination)
+
 
 # Longest name of a link, in characters. It is in memory as long as the link.
 NAME_CHARACTERS_MAX: Final = 1_024

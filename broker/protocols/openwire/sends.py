@@ -1,6 +1,13 @@
 """Messages that a client sends: the broker stores them, or refuses them. Pure.
 
 A message must belong to a producer of its connection; ``producers``: these producers by full id.
+
+If a message exceeds the maximum frame length, only its head is read, with the fields that its refusal needs:
+
+    i4 size, u1 data type, i4 command id, bool response required, object producer id, object destination,
+    object transaction id, ...
+
+That is the loose encoding, in all versions.
 """
 
 from __future__ import annotations
@@ -12,14 +19,47 @@ from typing import Final, NamedTuple
 from tandemmq.broker.core.commands import ClientError, ErrorKind, ProtocolFailure, Receipt, Send, refusal
 from tandemmq.broker.protocols.openwire.codec import message_of
 from tandemmq.broker.protocols.openwire.conversation import Producer
-from tandemmq.broker.protocols.openwire.errors import FrameTooLong
-from tandemmq.broker.protocols.openwire.heads import read_head
+from tandemmq.broker.protocols.openwire.errors import FrameTooLong, WireError
 from tandemmq.broker.protocols.openwire.types import ProducerId
+from tandemmq.store.records import loose
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.frames import OpenedMessage, accept_frame
-from tandemmq.store.records.message import Message
+from tandemmq.store.records.message import BodyKind, Message
 from tandemmq.store.records.properties import has_at_most
 from tandemmq.store.records.utf import SURROGATE_LEAD
+
+_KIND_AT = 4
+_COMMAND = struct.Struct(">i?")
+_KINDS = frozenset(map(int, BodyKind))
+
+
+class MessageHead(NamedTuple):
+    """``producer_id``: ``<connection>:<session>:<producer>``; ``transaction``: its key. None: there is none."""
+
+    command_id: int
+    is_response_required: bool
+    producer_id: str | None
+    transaction: str | None
+
+
+def read_head(head: bytes) -> MessageHead:
+    """Read the head. Raises WireError for bytes that are not a message, or if these fields do not end within
+    ``head``."""
+    if head[_KIND_AT] not in _KINDS:
+        raise WireError(f"data type {head[_KIND_AT]} is not a message")
+    try:
+        command_id, is_response_required = _COMMAND.unpack_from(head, loose.FRAME_SIZE)
+        position, producer_id = loose.FRAME_SIZE + _COMMAND.size, None
+        if head[position]:
+            producer_id, position = loose.read_producer_id(head, position)
+        else:
+            position += 1
+        _, position = loose.read_destination(head, position)
+        transaction, _ = loose.read_transaction_id(head, position)
+    except (IndexError, struct.error, RecordDamaged) as error:
+        raise WireError(f"its header is invalid: {error}") from None
+    return MessageHead(command_id, is_response_required, producer_id, None if transaction is None else transaction.key)
+
 
 # A message id must fit into one value of the store's index.
 _ID_BYTES_MAX: Final = 1000

@@ -18,7 +18,7 @@ from tandemmq.journal.files import JournalFiles
 from tandemmq.store.recovery.follow import Follower
 from tandemmq.store.recovery.index_directory import named_indexes
 from tandemmq.store.recovery.index_trust import IndexNotOfThisJournal, numbering_of
-from tandemmq.store.recovery.trial import RECORDS_PER_CHECKPOINT, Trial
+from tandemmq.store.recovery.rebuild import RECORDS_PER_CHECKPOINT, Trial
 
 
 @contextmanager

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from tandemmq.locker.contract import NO_PROOF, Holder, Locker, LockRequest, Proof, UnknownLocker
-from tandemmq.locker.kinds import create, names
+from tandemmq.locker.kinds import Unlocked, create, names
 from tandemmq.locker.memory import MemoryLock, MemoryLocker
-from tandemmq.locker.none import Unlocked
 from tandemmq.locker.shared_file import SharedFileLocker
 from tests.contract.locker.test_contract import BetweenProcesses, OutOfReach
 from tests.support.locker.interleaved import Interleaved, InterleavedLease

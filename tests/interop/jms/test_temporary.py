@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tandemmq.broker.security.passwords import make
+from tandemmq.broker.security.users import make
 from tests.interop.jms.conftest import Connect
 from tests.support.interop.jms.jvm import JmsConnection, JmsError, JmsSession, Jvm
 from tests.support.interop.jms.peers import TandemMQ

@@ -21,10 +21,10 @@ from types import MappingProxyType
 from typing import Any
 
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.broker.replication.promise import FILE_NAME
 from tandemmq.journal.errors import JournalMissing
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.scan import scan
+from tandemmq.store.membership import PROMISE_FILE
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.bridge import Bridge, Host
 from tests.support.acceptance.broker_process import BrokerProcess, wait_master, wait_until
@@ -150,7 +150,7 @@ class MemberProcess(BrokerProcess):
 
     def lose_promise(self) -> None:
         assert self.process is None, "it runs"
-        (self.directory / FILE_NAME).unlink()
+        (self.directory / PROMISE_FILE).unlink()
 
     def snapshot(self) -> Path:
         """Copy the store of the running broker at one instant, like a snapshot of a virtual machine."""

@@ -27,6 +27,22 @@ def hello_of(number: int, *, set_id: str | None = None, life: int = 1, address: 
     return Hello("queue", set_id, f"b{number}", store_id(number), life, address, "0" * 64)
 
 
+def admits_all(hello: Hello, is_proved: bool) -> str | None:
+    return None
+
+
+def handshake_of(
+    hello: Hello,
+    token: bytes,
+    is_dialer: bool,
+    admits: Callable[[Hello, bool], str | None] = admits_all,
+    *,
+    challenge: str | None = None,
+) -> Handshake:
+    """Return a side of a handshake. Without ``challenge``, it has a former version."""
+    return Handshake(hello, token, is_dialer, admits, challenge=challenge, may_be_plain=lambda store: False)
+
+
 def eventually(holds: Callable[[], Any], what: str = "") -> Any:
     end = time.monotonic() + PATIENCE_SECONDS
     while not (found := holds()):
@@ -119,7 +135,7 @@ class RawPeer:
         if tls is not None:
             self.sock = tls.wrap_socket(self.sock, server_hostname="127.0.0.1")
         challenge = None if is_former else "3" * 64
-        self.handshake = Handshake(replace(hello, nonce="1" * 64), token, True, challenge=challenge)
+        self.handshake = handshake_of(replace(hello, nonce="1" * 64), token, True, challenge=challenge)
         self.reader = FrameReader(FRAME_BYTES_MAX)
 
     def greet(self) -> RawPeer:

@@ -15,11 +15,10 @@ from tandemmq.config import leveldb_properties, policy_entries
 from tandemmq.config.kahadb_properties import GROUPS as PROPERTIES
 from tandemmq.config.kahadb_property import Outcome, Property
 from tandemmq.config.load import DESTINATIONS, SECTIONS, TABLE_LISTS
-from tandemmq.config.section import Section, meanings, section_of
+from tandemmq.config.section import Section, meanings, section_of, unit_of
 from tandemmq.config.settings import Settings
 from tandemmq.config.show import lists_in, toml, value_of
 from tandemmq.config.store import FilteredStoreSettings, StoreOptions
-from tandemmq.config.units import unit_of
 
 #: Text for a connector's URI, which has no default.
 _EXAMPLE: Final = "stomp://127.0.0.1:61613"

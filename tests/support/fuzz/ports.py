@@ -33,7 +33,7 @@ from urllib.parse import quote
 from tandemmq.bench.driver.stomp import Endpoint, command_frame, connect, error_text, header_of
 from tandemmq.bench.growth import resident
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.broker.security.passwords import make
+from tandemmq.broker.security.users import make
 from tandemmq.store.tools.check import check
 from tests.support.acceptance.broker_process import BrokerProcess
 from tests.support.acceptance.set_of_brokers import SetOfBrokers

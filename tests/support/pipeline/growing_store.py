@@ -101,7 +101,7 @@ class Driven:
     def __init__(self, offsets: list[dict[str, Any]] | None = None, **options: str) -> None:
         from tandemmq.pipeline import columns
         from tandemmq.pipeline.options import StreamOptions
-        from tandemmq.pipeline.stream import JournalStreamReader
+        from tandemmq.pipeline.source import JournalStreamReader
 
         self.options = StreamOptions.of(options)
         names = [name for name, _ in columns.COLUMNS[self.options.read.table]]

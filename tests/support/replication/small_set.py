@@ -18,7 +18,7 @@ from tandemmq.broker.replication.state import ReplicaSettings
 from tandemmq.config.replication import sync_of
 from tandemmq.journal.errors import Deposed
 from tandemmq.journal.files import JournalFiles
-from tandemmq.journal.scan import scan
+from tandemmq.journal.scan import scan, scanned_end
 from tandemmq.journal.writer import JournalWriter
 from tandemmq.store.records.commands import Trace, decode, encode_trace
 from tandemmq.store.records.headers import Header, encode_header
@@ -92,12 +92,7 @@ class SmallNode:
         first = authority.first_file(listed[-1] if listed else 0)
         files.prepare(self.name, FILE_LENGTH)
         own = files.publish(self.name, first)
-        ends = {}
-        for file in listed:
-            end = 0
-            for batch in scan(files, file):
-                end = batch.end
-            ends[file] = end
+        ends = {file: scanned_end(files, file) for file in listed}
         authority.begin(first, lambda: tuple(files.list()))
         self.writer = JournalWriter(files, self.name, own, file_length_max=FILE_LENGTH)
         header = Header(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tandemmq.broker.security.passwords import Hash
+from tandemmq.broker.security.users import Hash
 
 
 def cheap(password: str) -> Hash:

@@ -23,8 +23,8 @@ from tandemmq.cli.config import config
 from tandemmq.config.changes import changed_at_once, changed_for_the_next_start
 from tandemmq.config.errors import SettingsError
 from tandemmq.config.load import Flags, load
+from tandemmq.config.section import count, milliseconds, show_milliseconds, show_size, size
 from tandemmq.config.settings import Settings
-from tandemmq.config.units import count, milliseconds, show_milliseconds, show_size, size
 from tests.support.tree import ROOT
 
 

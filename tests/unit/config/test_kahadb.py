@@ -11,14 +11,13 @@ from click.testing import CliRunner
 
 from tandemmq.cli.config import config
 from tandemmq.config.errors import RefusedSetting, SettingsError, UnknownSetting
-from tandemmq.config.io_exception_handler import BROKER, HANDLER, SECTION
 from tandemmq.config.kahadb import FIXED, SPECIAL
 from tandemmq.config.kahadb_properties import GROUPS, KAHADB, LOCKER, LOCKER_KINDS, MKAHADB
 from tandemmq.config.kahadb_property import Outcome, Property, snake_case
 from tandemmq.config.load import ADAPTERS, SECTIONS, load
 from tandemmq.config.settings import Settings
 from tandemmq.config.show import as_json, show
-from tandemmq.config.store import FilteredStoreSettings
+from tandemmq.config.store import BROKER, HANDLER, SECTION, FilteredStoreSettings
 
 ALL = [found for group in GROUPS.values() for found in group]
 

@@ -51,7 +51,7 @@ FRAMES = {
 
 def scalar(file: JournalFile, table: str, mode: str, *, payload: bool) -> Any:
     """The table as the scalar decoder reads it; a text where it cannot be read."""
-    from tandemmq.pipeline.values import array
+    from tandemmq.pipeline.blocks import array
 
     try:
         found = list(rows(file, table, mode, payload=payload))

@@ -37,7 +37,7 @@ def test_a_table_has_the_rows_of_its_files(spark: SparkSession, store: Path, tab
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.testing import assertDataFrameEqual
 
-    from tandemmq.pipeline.values import array
+    from tandemmq.pipeline.blocks import array
 
     schema = columns.arrow_schema(table)
     for follow in ("closed", "tail"):
@@ -144,9 +144,9 @@ def test_a_frame_planned_once_reads_the_present_files(store: Path) -> None:
     from tandemmq.pipeline.source import JournalReader
 
     reader = JournalReader(Options.of({"path": str(store)}), ("file",))
-    partitions = reader.partitions()
+    source = reader.partitions()
     for _ in changes(store):
-        found = Counter(file for each in partitions for batch in reader.read(each) for file in batch[0].to_pylist())
+        found = Counter(file for each in source for batch in reader.read(each) for file in batch[0].to_pylist())
         assert found == counted_by_files(store)
 
 
@@ -154,12 +154,12 @@ def test_a_closed_file_deleted_without_notice_is_omitted(store: Path, monkeypatc
     """The case occurs in an object store, whose listing has no times."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    from tandemmq.pipeline import partitions
+    from tandemmq.pipeline import source
     from tandemmq.pipeline.options import Options
     from tandemmq.pipeline.source import JournalReader
 
-    monkeypatch.setattr(partitions, "state_of", lambda file: (file.path, file.size, None))
-    monkeypatch.setattr("tandemmq.pipeline.source.state_of", partitions.state_of)
+    monkeypatch.setattr(source, "state_of", lambda file: (file.path, file.size, None))
+    monkeypatch.setattr("tandemmq.pipeline.source.state_of", source.state_of)
     reader = JournalReader(Options.of({"path": str(store)}), ("file",))
     planned = reader.partitions()
     (store / "db-1.log").unlink()

@@ -14,7 +14,7 @@ from tandemmq.store.damage.report import Damage, quarantine
 from tandemmq.store.kahadb.minimal import encode_minimal, is_minimal, write_minimal
 from tandemmq.store.maintenance.archive import Archive
 from tandemmq.store.maintenance.manifest import SUFFIX, decode_manifest
-from tandemmq.store.migration.sealing import end_file
+from tandemmq.store.migration.handback import end_file
 from tests.support.crash.unwilling_disk import ENDS_WITH, MOODS, UnwillingDisk
 from tests.support.store.store_harness import Q, Term
 

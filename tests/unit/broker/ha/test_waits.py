@@ -473,7 +473,7 @@ async def test_a_lock_that_answers_a_former_life_costs_no_other(node: NewNode, l
 PROGRAM = """
 import sys, threading
 from concurrent.futures import ThreadPoolExecutor
-from tandemmq.broker.ha.hung_threads import end_despite_them
+from tandemmq.broker.ha.stall_detector import end_despite_them
 begun = threading.Event()
 def hang():
     begun.set()

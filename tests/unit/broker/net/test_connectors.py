@@ -26,9 +26,8 @@ from tandemmq.broker.protocols.stomp.frames import Limits
 from tandemmq.broker.protocols.stomp.session import StompSession
 from tandemmq.config.addresses import AMQP, OPENWIRE, WEBSOCKET
 from tandemmq.config.load import load
-from tandemmq.config.mqtt import MqttSettings
+from tandemmq.config.mqtt import MqttSettings, WebSocketSettings
 from tandemmq.config.settings import BrokerSettings, ConnectorSettings
-from tandemmq.config.websocket import WebSocketSettings
 
 DAY_MS = 24 * 3_600_000
 

@@ -1,4 +1,4 @@
-"""This machine: its clocks over a change to summer time and back, and the memory for a process."""
+"""This machine: its clocks over a change to summer time and back, the memory for a process, and the id of its boot."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandemmq.broker.core.scheduling.cron import Cron
-from tandemmq.broker.process.machine import LocalZone, memory_bytes
+from tandemmq.broker.core.scheduling.schedule import Cron
+from tandemmq.broker.process.machine import LocalZone, boot_id, memory_bytes
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -106,3 +106,10 @@ def test_the_first_version_of_groups_is_read_too(tmp_path: Path) -> None:
 def test_without_groups_it_is_the_machines(tmp_path: Path) -> None:
     assert memory_bytes(tmp_path / "none", tmp_path) == MACHINE
     assert seen(tmp_path, "0::/../x\n", memory_max="max") == MACHINE
+
+
+def test_the_id_of_a_boot_is_empty_if_it_is_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "boot_id"
+    assert boot_id(path) == ""
+    path.write_text("0d3c\n")
+    assert boot_id(path) == "0d3c"

@@ -15,6 +15,7 @@ import pytest
 from tandemmq.broker.replication.frames import FrameReader, content_of, encode
 from tandemmq.broker.replication.handshake import Handshake
 from tandemmq.broker.replication.messages import Hello, Message, Proof, Refused, Status
+from tests.support.broker.replication_links import handshake_of
 
 A = Hello("queue", None, "a1", "a" * 32, 3, "a1:4000", "1" * 64)
 B = Hello("queue", "c" * 32, "b1", "b" * 32, 9, "b1:4000", "2" * 64)
@@ -49,7 +50,7 @@ def talk(
 
 
 def pair(mine: Hello = A, theirs: Hello = B, *, tokens: tuple[bytes, bytes] = (TOKEN, TOKEN)) -> list[Handshake]:
-    return [Handshake(mine, tokens[0], True), Handshake(theirs, tokens[1], False)]
+    return [handshake_of(mine, tokens[0], True), handshake_of(theirs, tokens[1], False)]
 
 
 @pytest.mark.parametrize("token", [TOKEN, b""])
@@ -140,7 +141,7 @@ def test_keys_of_a_later_version_are_proved_too() -> None:
     said = {**json.loads(content_of(A)), "later": True}
     hello = replace(A, as_sent=json.dumps(said).encode())
     assert content_of(hello) != content_of(A)
-    dialer, listener = Handshake(hello, TOKEN, True), Handshake(B, TOKEN, False)
+    dialer, listener = handshake_of(hello, TOKEN, True), handshake_of(B, TOKEN, False)
     listener.receive(hello)
     [proof] = dialer.receive(B)
     assert isinstance(listener.receive(proof)[0], Proof)
@@ -149,14 +150,14 @@ def test_keys_of_a_later_version_are_proved_too() -> None:
 
 def test_a_proof_is_not_good_for_another_connection() -> None:
     _, _, proof, _ = talk(*pair())
-    listener = Handshake(replace(B, nonce="3" * 64), TOKEN, False)
+    listener = handshake_of(replace(B, nonce="3" * 64), TOKEN, False)
     listener.receive(A)
     assert isinstance(listener.receive(proof)[0], Refused)
 
 
 def test_a_proof_that_is_sent_back_is_none() -> None:
     """A peer without the token dials this node while this node dials it, and shows each side the other one's proof."""
-    dialer = Handshake(A, TOKEN, True)
+    dialer = handshake_of(A, TOKEN, True)
     dialer.start()
     [proof] = dialer.receive(B)
     assert isinstance(dialer.receive(proof)[0], Refused)
@@ -172,28 +173,28 @@ def test_a_peer_that_is_not_admitted_gets_no_proof() -> None:
         asked.append((hello, is_proved))
         return "restored from a backup" if is_proved in refuses else None
 
-    talk(Handshake(A, b"wrong", True), Handshake(B, TOKEN, False, admits))
+    talk(handshake_of(A, b"wrong", True), handshake_of(B, TOKEN, False, admits))
     assert asked == []
-    listener = Handshake(B, TOKEN, False, admits)
-    said = talk(Handshake(A, TOKEN, True), listener)
+    listener = handshake_of(B, TOKEN, False, admits)
+    said = talk(handshake_of(A, TOKEN, True), listener)
     assert [type(message) for message in said] == [Hello, Hello, Proof, Refused]
     assert (listener.refused, asked) == ("restored from a backup", [(A, True)])
-    dialer, listener = Handshake(A, TOKEN, True, admits), Handshake(B, TOKEN, False)
+    dialer, listener = handshake_of(A, TOKEN, True, admits), handshake_of(B, TOKEN, False)
     said = talk(dialer, listener)
     assert [type(message) for message in said] == [Hello, Hello, Refused]
     assert (dialer.refused, listener.peer) == ("restored from a backup", None)
     refuses.remove(False)
     asked.clear()
-    dialer, listener = Handshake(A, TOKEN, True, admits), Handshake(B, TOKEN, False)
+    dialer, listener = handshake_of(A, TOKEN, True, admits), handshake_of(B, TOKEN, False)
     assert isinstance(talk(dialer, listener)[-1], Refused)
     assert (dialer.refused, asked) == ("restored from a backup", [(B, False), (B, True)])
 
 
 @pytest.mark.parametrize("wrong", [Status(), Proof("0" * 64)])
 def test_other_messages_end_it(wrong: Message) -> None:
-    listener = Handshake(B, TOKEN, False)
+    listener = handshake_of(B, TOKEN, False)
     assert isinstance(listener.receive(wrong)[0], Refused)
-    listener = Handshake(B, TOKEN, False)
+    listener = handshake_of(B, TOKEN, False)
     listener.receive(A)
     assert isinstance(listener.receive(A if isinstance(wrong, Proof) else wrong)[0], Refused)
     assert listener.peer is None

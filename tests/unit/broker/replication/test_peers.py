@@ -11,7 +11,7 @@ import pytest
 from tandemmq.broker.replication.messages import Hello
 from tandemmq.broker.replication.network import Member
 from tandemmq.broker.replication.peers import SILENT_SECONDS, TWIN_SECONDS, Twins
-from tandemmq.broker.replication.promise import FILE_NAME
+from tandemmq.store.membership import PROMISE_FILE
 from tests.support.replication.noted_link import NotedLink
 from tests.support.replication.small_set import SmallSet
 from tests.support.virtual_time import HandClock
@@ -123,7 +123,7 @@ def test_of_a_cloned_disk_no_copy_is_let_in_until_one_is_stopped(whole: SmallSet
     master.write("b")
     clone.stop()
     cloned.stop()
-    (cloned.directory / FILE_NAME).unlink()
+    (cloned.directory / PROMISE_FILE).unlink()
     cloned.start()
     whole.until_same(master, cloned)
     whole.until(lambda: not master.replica.status()["twins"], "it is over")

@@ -24,7 +24,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandemmq.broker.replication.promise import (
-    FILE_NAME,
     LIVES_MAX,
     SLOT_BYTES,
     Origin,
@@ -40,6 +39,7 @@ from tandemmq.broker.replication.promise import (
     start_of,
 )
 from tandemmq.broker.replication.quorum import Founding, Voters
+from tandemmq.store.membership import PROMISE_FILE
 from tests.support.crash.crash_images import Disk as DiskModel
 from tests.support.crash.explorer import scratch_directory
 from tests.support.crash.failing_disk import Failed, FailingDisk, Failure
@@ -84,10 +84,10 @@ def test_a_life_that_others_met_is_followed_by_another_one(tmp_path: Path) -> No
     file = PromiseFile(str(tmp_path), "b1")
     file.write(replace(file.promise, is_met=True))
     file.close()
-    backup = (tmp_path / FILE_NAME).read_bytes()
+    backup = (tmp_path / PROMISE_FILE).read_bytes()
     second = reopened(tmp_path)[0].life
     assert start_of(second) == start_of(first) + 1
-    (tmp_path / FILE_NAME).write_bytes(backup)
+    (tmp_path / PROMISE_FILE).write_bytes(backup)
     restored = reopened(tmp_path)[0].life
     assert restored == reopened(tmp_path)[0].life, "however often it is started, while it is refused"
     assert is_older(restored, second)
@@ -110,7 +110,7 @@ def test_the_format(tmp_path: Path) -> None:
     assert slot[24:].rstrip(b"\0") == content
     assert decode_slot(slot) == (5, promise)
     reopened(tmp_path)
-    assert (tmp_path / FILE_NAME).stat().st_size == 2 * SLOT_BYTES
+    assert (tmp_path / PROMISE_FILE).stat().st_size == 2 * SLOT_BYTES
 
 
 @given(st.integers(0, SLOT_BYTES * 8 - 1))
@@ -128,7 +128,7 @@ def test_any_bytes_are_no_slot(data: bytes) -> None:
 
 def test_an_unreadable_promise_is_another_store(tmp_path: Path) -> None:
     before, _ = reopened(tmp_path)
-    (tmp_path / FILE_NAME).write_bytes(b"x" * 2 * SLOT_BYTES)
+    (tmp_path / PROMISE_FILE).write_bytes(b"x" * 2 * SLOT_BYTES)
     after, origin = reopened(tmp_path)
     assert origin is Origin.UNREADABLE
     assert after.store != before.store
@@ -158,7 +158,7 @@ def test_a_promise_of_a_version_that_knew_no_former_names_is_kept(tmp_path: Path
     first, _ = reopened(tmp_path)
     checked = encode_slot(first, 9)[12:].replace(b',"was":null}', b"}".ljust(12), 1)
     slot = b"TMQPROM1" + struct.pack(">I", zlib.crc32(checked)) + checked
-    (tmp_path / FILE_NAME).write_bytes(slot * 2)
+    (tmp_path / PROMISE_FILE).write_bytes(slot * 2)
     assert reopened(tmp_path, "b2") == (replace(first, node="b2", was="b1"), Origin.RENAMED)
 
 
@@ -167,10 +167,10 @@ def test_a_promise_of_a_later_version_is_not_forgotten(tmp_path: Path) -> None:
     checked = encode_slot(file.promise, 9)[12:].replace(b'"candidate":null', b'"candidate":[12]', 1)
     file.close()
     slot = b"TMQPROM1" + struct.pack(">I", zlib.crc32(checked)) + checked
-    (tmp_path / FILE_NAME).write_bytes(slot * 2)
+    (tmp_path / PROMISE_FILE).write_bytes(slot * 2)
     with pytest.raises(PromiseUnknown, match="whose candidate cannot be read"):
         PromiseFile(str(tmp_path), "b1")
-    assert (tmp_path / FILE_NAME).read_bytes() == slot * 2
+    assert (tmp_path / PROMISE_FILE).read_bytes() == slot * 2
 
 
 def _is_refused(directory: str, answer: Any) -> None:
@@ -185,7 +185,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     answer: Any = context.SimpleQueue()
     file = PromiseFile(str(tmp_path), "b1")
-    (tmp_path / FILE_NAME).read_bytes()  # another descriptor of ours is closed
+    (tmp_path / PROMISE_FILE).read_bytes()  # another descriptor of ours is closed
     for expected in (True, False):
         other = context.Process(target=_is_refused, args=(str(tmp_path), answer))
         other.start()
@@ -219,7 +219,7 @@ def replace_file(path: Path) -> None:
 
 
 def test_a_file_that_lost_its_name_keeps_no_other_process_away(tmp_path: Path) -> None:
-    path = tmp_path / FILE_NAME
+    path = tmp_path / PROMISE_FILE
     with pytest.raises(PromiseFileInUse, match="replaced"):
         PromiseFile(str(tmp_path), "b1", cast(Any, Replacing(path)))
     file = PromiseFile(str(tmp_path), "b1")
@@ -238,7 +238,7 @@ def test_a_promise_is_not_withdrawn(tmp_path: Path) -> None:
     file = PromiseFile(str(tmp_path), "b1")
     file.write(replace(file.promise, epoch=5, candidate=A))
     file.write(replace(file.promise, lives={B: 3}))
-    kept = (tmp_path / FILE_NAME).read_bytes()
+    kept = (tmp_path / PROMISE_FILE).read_bytes()
     for wrong in (
         replace(file.promise, epoch=4),
         replace(file.promise, candidate=B),
@@ -248,7 +248,7 @@ def test_a_promise_is_not_withdrawn(tmp_path: Path) -> None:
     ):
         with pytest.raises(AssertionError):
             file.write(wrong)
-    assert (tmp_path / FILE_NAME).read_bytes() == kept
+    assert (tmp_path / PROMISE_FILE).read_bytes() == kept
     file.write(replace(file.promise, epoch=6, candidate=None))
     file.close()
 
@@ -282,7 +282,7 @@ def test_a_founding_of_seven_with_long_names_fits_also_under_another_name(tmp_pa
 def test_a_name_that_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(PromiseUnknown, match="whose node cannot be read"):
         PromiseFile(str(tmp_path), "n" * 256)
-    assert (tmp_path / FILE_NAME).read_bytes() == b""
+    assert (tmp_path / PROMISE_FILE).read_bytes() == b""
 
 
 def test_the_lives_of_those_who_were_heard_of_last_are_kept() -> None:
@@ -440,7 +440,7 @@ def test_a_start_with_one_whole_slot_keeps_it_until_the_other_one_is_whole(scrat
     before = said(last)
     content = bytearray(encode_slot(last, 8) + encode_slot(last, 9))
     content[slot * SLOT_BYTES + 100] ^= 1
-    (directory / FILE_NAME).write_bytes(content)
+    (directory / PROMISE_FILE).write_bytes(content)
     disk = RecordingDisk(str(directory))
     PromiseFile(str(directory), "b1", disk).close()
     assert images_hold(disk, scratch / "images", before) >= 3
@@ -461,7 +461,7 @@ def test_a_start_keeps_what_is_synced_until_what_is_newer_is(
     disk = RecordingDisk(str(directory))
     disk.note(("did", said(last)))
     disk.note(("will", said(newer)))
-    fd = disk.open(str(directory / FILE_NAME), os.O_RDWR)
+    fd = disk.open(str(directory / PROMISE_FILE), os.O_RDWR)
     disk.pwrite(fd, encode_slot(newer, 1_000), slot * SLOT_BYTES)
     disk.close(fd)
     file = PromiseFile(str(directory), "b1", disk)

@@ -15,11 +15,11 @@ from tandemmq.broker.replication.follower import Follower
 from tandemmq.broker.replication.member import SetLocker
 from tandemmq.broker.replication.messages import Have, Message, Resign
 from tandemmq.broker.replication.network import Link
-from tandemmq.broker.replication.promise import FILE_NAME
 from tandemmq.broker.replication.quorum import ChangeRefused, NotMaster
 from tandemmq.journal.errors import Deposed
 from tandemmq.journal.scan import scan
 from tandemmq.locker.contract import Holder, LockRequest
+from tandemmq.store.membership import PROMISE_FILE
 from tandemmq.store.writer.journal_end import NoProof
 from tests.support.replication.small_set import NewSet, SmallNode, SmallSet
 
@@ -133,7 +133,7 @@ def test_a_directory_from_a_backup_is_refused_until_its_promise_file_is_gone(who
         away.stop()
         whole.switch.refused.clear()
     master.write("c")
-    (away.directory / FILE_NAME).unlink()
+    (away.directory / PROMISE_FILE).unlink()
     away.start()
     whole.until_same()
     assert not away.replica.state.is_voter

@@ -19,9 +19,9 @@ import pytest
 
 from tandemmq.broker.replication import follower as follower_module
 from tandemmq.broker.replication.copy import QUARANTINE
-from tandemmq.broker.replication.promise import FILE_NAME
 from tandemmq.broker.replication.quorum import ChangeRefused
 from tandemmq.journal.errors import Deposed
+from tandemmq.store.membership import PROMISE_FILE
 from tandemmq.store.writer.journal_end import NoProof
 from tests.support.crash.unwilling_disk import UnwillingDisk
 from tests.support.replication.losing_disk import LosingDisk
@@ -151,7 +151,7 @@ def test_a_node_without_its_promise_file_is_a_learner(whole: SmallSet) -> None:
     a = whole.begun()
     b, c = whole.others(a)
     b.stop()
-    (b.directory / FILE_NAME).unlink()
+    (b.directory / PROMISE_FILE).unlink()
     b.start()
     a.write("b")
     whole.until_same()
@@ -406,7 +406,7 @@ def test_a_node_that_lost_its_promise_elects_nobody(whole: SmallSet) -> None:
     whole.switch.isolate(c.name)
     a.write("b")
     b.stop()
-    (b.directory / FILE_NAME).unlink()
+    (b.directory / PROMISE_FILE).unlink()
     whole.switch.isolate(a.name)
     whole.switch.cut -= {pair for pair in whole.switch.cut if a.name not in pair}
     b.start()

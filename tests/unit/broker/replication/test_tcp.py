@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 from tandemmq.broker.replication.frames import FrameReader, encode
-from tandemmq.broker.replication.handshake import Handshake
 from tandemmq.broker.replication.messages import (
     CHALLENGE_TYPE,
     Alive,
@@ -35,7 +34,15 @@ from tandemmq.broker.replication.messages import (
 )
 from tandemmq.broker.replication.network import Link
 from tandemmq.broker.replication.tcp import THREAD_NAME, UNPROVED_MAX, Tls, join_address, split_address
-from tests.support.broker.replication_links import PATIENCE_SECONDS, Node, RawPeer, eventually, hello_of, store_id
+from tests.support.broker.replication_links import (
+    PATIENCE_SECONDS,
+    Node,
+    RawPeer,
+    eventually,
+    handshake_of,
+    hello_of,
+    store_id,
+)
 from tests.support.security.authority import Authority
 
 Make = Callable[..., Node]
@@ -232,7 +239,7 @@ class FormerListener:
         self._server.close()
 
     def _serve(self) -> None:
-        handshake = Handshake(self._hello, self._token, False)
+        handshake = handshake_of(self._hello, self._token, False)
         while handshake.peer is None:
             connection, _ = self._server.accept()
             with connection:

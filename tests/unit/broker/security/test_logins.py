@@ -22,13 +22,13 @@ import pytest
 from tandemmq.broker.core.access import Credentials
 from tandemmq.broker.core.commands import ClientError, ErrorKind, Undecided
 from tandemmq.broker.core.principal import Principal
-from tandemmq.broker.security import known_logins, login_lanes, login_throttle, logins, passwords, users
+from tandemmq.broker.security import known_logins, login_lanes, login_throttle, logins, users
 from tandemmq.broker.security.file_changes import Watched
 from tandemmq.broker.security.known_logins import FILE_NAME, KnownLogins
 from tandemmq.broker.security.login_lanes import TRIES_OF_ONE_MAX, Lane, LaneQueue, Try
 from tandemmq.broker.security.login_throttle import LoginThrottle
 from tandemmq.broker.security.logins import Anonymous, Directory, DirectoryError, Logins
-from tandemmq.broker.security.passwords import Hash
+from tandemmq.broker.security.users import Hash
 from tests.support.security.passwords import cheap
 from tests.support.virtual_time import until
 
@@ -498,7 +498,7 @@ def test_a_wrong_file_with_the_name_is_refused_by_name(
 
 
 def test_a_new_password_costs_what_it_should() -> None:
-    assert (passwords.make("x").ln, passwords.UNKNOWN_USER.ln) == (14, 14)
+    assert (users.make("x").ln, users.UNKNOWN_USER.ln) == (14, 14)
 
 
 # ---- changes of the file

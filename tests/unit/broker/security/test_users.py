@@ -10,26 +10,26 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tandemmq.broker.security import passwords, users
+from tandemmq.broker.security import users
 from tandemmq.broker.security.users import UsersError
 from tandemmq.cli.user import user
 
 pytestmark = pytest.mark.promise("users-are-reloaded")
 
-HASH = str(passwords.Hash(4, 8, 1, b"s" * 16, b"h" * 32))
+HASH = str(users.Hash(4, 8, 1, b"s" * 16, b"h" * 32))
 
 
 # ---- hashes
 
 
 def test_a_password_is_known_by_its_hash_and_no_other_is() -> None:
-    made = passwords.make("pässword")
-    again = passwords.read(str(made))
+    made = users.make("pässword")
+    again = users.read(str(made))
     assert again == made
     assert again.matches("pässword")
     assert not again.matches("password")
     assert not again.matches("")
-    assert passwords.make("pässword") != made  # the salt differs
+    assert users.make("pässword") != made  # the salt differs
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_a_password_is_known_by_its_hash_and_no_other_is() -> None:
 )
 def test_an_invalid_or_too_expensive_hash_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a hash"):
-        passwords.read(text)
+        users.read(text)
 
 
 def test_a_long_password_is_none_before_it_is_hashed() -> None:
-    assert not passwords.UNKNOWN_USER.matches("x" * (passwords.PASSWORD_BYTES_MAX + 1))
+    assert not users.UNKNOWN_USER.matches("x" * (users.PASSWORD_BYTES_MAX + 1))
     with pytest.raises(ValueError, match="1 to 1024 bytes"):
-        passwords.make("x" * 1025)
+        users.make("x" * 1025)
 
 
 # ---- the file
@@ -65,7 +65,7 @@ def test_a_file_is_read() -> None:
     found = users.parse(text, "f")
     alice, bob = found.by_name["alice"], found.by_name["bob"]
     assert alice.groups == {"admins", "ops"}
-    assert alice.hash == passwords.read(HASH)
+    assert alice.hash == users.read(HASH)
     assert (bob.hash, bob.certificate) == (None, "CN=bob,O=A:B")
     assert found.by_certificate == {"CN=bob,O=A:B": bob}
 

@@ -10,8 +10,7 @@ import pytest
 from pydantic import Field
 
 from tandemmq.broker.settings.copying import SettingsCopy, SettingsMismatch
-from tandemmq.config.section import Section
-from tandemmq.config.units import Bytes, BytesOrUnlimited, Count, Milliseconds, MillisecondsOrNever, Unit
+from tandemmq.config.section import Bytes, BytesOrUnlimited, Count, Milliseconds, MillisecondsOrNever, Section, Unit
 from tests.support.lists import copies
 
 #: Defaults of a dataclass that are not those of its section, and why.

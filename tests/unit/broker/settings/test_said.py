@@ -17,12 +17,12 @@ from tandemmq.broker.settings.replication import security_token, zk_password
 from tandemmq.broker.settings.store import FENCE_CHECK_SECONDS_MAX, store_settings
 from tandemmq.cli.admin import DEFAULT_ADMIN
 from tandemmq.cli.client import DEFAULT_URL
+from tandemmq.config.destinations import VirtualDestinationSettings
 from tandemmq.config.errors import SettingsError
 from tandemmq.config.load import load
 from tandemmq.config.locker import KUBERNETES, ZOOKEEPER, LockerSettings
 from tandemmq.config.replication import ReplicationSettings
 from tandemmq.config.store import StoreSettings as StoreTable
-from tandemmq.config.virtual_destinations import VirtualDestinationSettings
 from tandemmq.locker.contract import Holder, LockRequest
 from tandemmq.locker.kubernetes.lease import KubernetesSettings
 from tandemmq.locker.zookeeper.locker import ZooKeeperSettings

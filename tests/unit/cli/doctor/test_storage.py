@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from tandemmq.cli.doctor import pair_checks
-from tandemmq.cli.doctor.durability import Device, device_under, judge_room, judge_syncs
 from tandemmq.cli.doctor.local_probe import LocalProbe
 from tandemmq.cli.doctor.remote_probe import NoRemoteProbe, ProbePair, RemoteProbe, connect, fork_remote_probe, listen
 from tandemmq.cli.doctor.report import Check, Finding, Report, Verdict, fail, ok, warn
-from tandemmq.cli.doctor.storage import as_text, examine, mount_checks
+from tandemmq.cli.doctor.storage import Device, as_text, device_under, examine, judge_room, judge_syncs, mount_checks
 from tandemmq.store.volume import Mount, mount_of
 
 pytestmark = pytest.mark.promise("volume-is-examined")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tandemmq.config.from_xml import Converted, Logins, UnreadableXml, convert
-from tandemmq.config.from_xml.login_config import BYTES_MAX, read
+from tandemmq.config.from_xml.security import BYTES_MAX, read
 from tandemmq.config.load import load_text
 
 FILES = """

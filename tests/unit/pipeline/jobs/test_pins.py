@@ -29,8 +29,7 @@ from tandemmq.pipeline.jobs.summary import Bars
 from tandemmq.pipeline.jobs.tables import Sources
 from tandemmq.pipeline.stores import journal_files
 from tandemmq.store.records.message import Destination, DestinationKind
-from tandemmq.store.tools.why.copied import copy_facts
-from tandemmq.store.tools.why.explain import Place, explain
+from tandemmq.store.tools.why.explain import Place, copy_facts, explain
 from tandemmq.store.tools.why.facts import Facts
 from tandemmq.store.tools.why.offline import read_state
 from tandemmq.store.tools.why.report import Why

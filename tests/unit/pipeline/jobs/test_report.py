@@ -12,10 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandemmq.cli.pipeline.common import summary_lines
-from tandemmq.pipeline.drawing import COLOURS, OTHERS_COLOUR, POINTS_MAX, WIDTH, drawn, is_empty, thinned
+from tandemmq.pipeline.drawing import (
+    COLOURS,
+    OTHERS_COLOUR,
+    POINTS_MAX,
+    WIDTH,
+    amount,
+    drawn,
+    is_empty,
+    log_ticks,
+    thinned,
+    ticks,
+)
 from tandemmq.pipeline.jobs.summary import Bars, Lines, Stacks, Summary
 from tandemmq.pipeline.report import page
-from tandemmq.pipeline.scale import amount, log_ticks, ticks
 from tandemmq.pipeline.table import Table, shown, size
 
 MADE = datetime(2026, 11, 3, 9, 8, 7, tzinfo=UTC)

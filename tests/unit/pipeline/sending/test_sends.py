@@ -14,8 +14,8 @@ from tandemmq.client.frames import connect_frame, send_frame, send_head
 from tandemmq.journal.format import encode_batch
 from tandemmq.pipeline.columns import COLUMNS, MESSAGES
 from tandemmq.pipeline.rows import FAILFAST, rows
-from tandemmq.pipeline.sending.pace import BEHIND_SECONDS_MAX, Pace
 from tandemmq.pipeline.sending.sends import LEFT_OUT, ORIGINAL_ID, Unsendable, destination_of, sending_of
+from tandemmq.pipeline.sending.slices import BEHIND_SECONDS_MAX, Pace
 from tandemmq.pipeline.stores import journal_files
 from tandemmq.store.records.commands import encode_add
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message

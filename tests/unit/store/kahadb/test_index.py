@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tandemmq.journal.format import location
-from tandemmq.store.kahadb.errors import KahaIndexDamaged
 from tandemmq.store.kahadb.index import KahaIndex, read_index
 from tandemmq.store.kahadb.java_objects import AuditImage, decode_audit, encode_audit
 from tandemmq.store.kahadb.java_stream import read_object
 from tandemmq.store.kahadb.minimal import encode_minimal, is_minimal, set_index_aside, write_minimal
+from tandemmq.store.kahadb.page_file import KahaIndexDamaged
 from tandemmq.store.records.commands import encode_subscription
 from tandemmq.store.records.errors import RecordDamaged
 from tandemmq.store.records.message import Destination, DestinationKind

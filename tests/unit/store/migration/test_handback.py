@@ -13,9 +13,8 @@ from tandemmq.journal.errors import JournalFailed
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.format import encode_batch
 from tandemmq.store.kahadb.minimal import is_minimal
-from tandemmq.store.migration.handback import hand_back, is_handed_back, rehearse
+from tandemmq.store.migration.handback import QUARANTINE, content_after_end, hand_back, is_handed_back, rehearse
 from tandemmq.store.migration.reading import read_contents
-from tandemmq.store.migration.sealing import QUARANTINE, content_after_end
 from tandemmq.store.operations import AddSubscription, PrepareTransaction, RemoveMessage
 from tandemmq.store.records.commands import (
     encode_add,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tandemmq.store.takeover.order import HEADROOM, ordered_keys
+from tandemmq.store.takeover.difference import HEADROOM, ordered_keys
 from tests.support.prove import SEED
 
 FILE = 1 << 64

@@ -21,12 +21,11 @@ from tandemmq.store.settings import StoreSettings
 from tandemmq.store.state.state import State
 from tandemmq.store.tools.check import check
 from tandemmq.store.tools.inspect import read_headers
-from tandemmq.store.tools.why.copied import copy_facts
-from tandemmq.store.tools.why.explain import Place, explain
-from tandemmq.store.tools.why.graph import Graph
+from tandemmq.store.tools.why.explain import Place, copy_facts, explain
 from tandemmq.store.tools.why.inventory import UNKNOWN
 from tandemmq.store.tools.why.offline import read_state
 from tandemmq.store.tools.why.report import FileWhy, Why
+from tandemmq.store.tools.why.verdict import Graph
 from tests.support.prove import SEED
 from tests.support.store.store_harness import KIB, RESTLESS, STILL, Q, Term
 

@@ -29,8 +29,8 @@ from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
 from tandemmq.store.state.state import State
 from tandemmq.store.tools.check import check
-from tandemmq.store.writer import new_messages
-from tandemmq.store.writer.new_messages import NewMessages
+from tandemmq.store.writer import submissions
+from tandemmq.store.writer.submissions import NewMessages
 from tests.support.journal import journal_native
 from tests.support.prove import SEED, rounds
 from tests.support.store.queued_term import QueuedTerm
@@ -128,7 +128,7 @@ class TestWhatTheLoopKnows:
             assert add.producer is None
 
     def test_beyond_a_bound_all_pairs_are_checked_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(new_messages, "KNOWN_MAX", 4)
+        monkeypatch.setattr(submissions, "KNOWN_MAX", 4)
         news = self.known(owners=(1, 2))
         assert news.is_new(message_of(1, 6))
         for number in range(10):

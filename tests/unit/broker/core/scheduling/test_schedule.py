@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandemmq.broker.core.commands import ClientError
-from tandemmq.broker.core.scheduling.cron import Cron
-from tandemmq.broker.core.scheduling.schedule import REPEAT_MAX, TIME_MS_MAX, Schedule
+from tandemmq.broker.core.scheduling.schedule import REPEAT_MAX, TIME_MS_MAX, Cron, Schedule
 
 NOW = int(datetime(2024, 1, 1, 12, 0, 30, tzinfo=UTC).timestamp() * 1000)
 MINUTE = 60_000
