@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from tandemmq.store.histogram import Histogram
 from tandemmq.store.maintenance.compaction import CompactionReport
@@ -56,7 +56,7 @@ FENCE_CHECK_AGE_SECONDS_MIN = 1.0
 # cost a write, a sync and two wake-ups: at a low rate, half the cost of a message. docs/decisions/0025.
 LINGER_SECONDS = 0.005
 # This number of acknowledgements is submitted without a further wait.
-LINGERING_MAX = 100
+LINGERING_MAX: Final = 100
 # Upper bounds, in seconds, of the buckets of "send_to_receipt_seconds".
 RECEIPT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 

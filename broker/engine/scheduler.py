@@ -452,6 +452,8 @@ def may_be_scheduled(message: Message) -> bool:
     raw = message.raw
     if raw is not None:
         return message.may_have_properties and _MARK in raw
+    if message.marshalled is not None:
+        return _MARK in message.marshalled
     properties = message.properties
     if properties is not None:
         for name in properties:

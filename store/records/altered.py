@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from tandemmq.store.records import loose
 from tandemmq.store.records.errors import Unencodable
@@ -20,7 +21,7 @@ from tandemmq.store.records.properties import encode_properties, without
 # Property of a copy with its own id: the id of the original message.
 ORIGINAL_ID_PROPERTY = "originalMessageId"
 # Property of a dead letter: the expiration of the original message.
-EXPIRATION_PROPERTY = "originalExpiration"
+EXPIRATION_PROPERTY: Final = "originalExpiration"
 
 _DELIVERY = struct.Struct(">?qb")
 _HEAD = struct.Struct(">iB5x")

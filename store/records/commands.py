@@ -19,7 +19,7 @@ from tandemmq.store.records.acknowledgements import (
     encode_subscription_info,
 )
 from tandemmq.store.records.errors import RecordDamaged
-from tandemmq.store.records.loose import key_bytes
+from tandemmq.store.records.loose import key_bytes, producers
 from tandemmq.store.records.message import Destination, DestinationKind, Message
 from tandemmq.store.records.protobuf import (
     SHORT,
@@ -33,6 +33,13 @@ from tandemmq.store.records.protobuf import (
 )
 from tandemmq.store.records.remembered import remember
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
+
+try:
+    from tandemmq.store.records import native
+except ImportError:  # not compiled
+    native = None  # type: ignore[assignment]
+
+plain_remove: Final[Callable[..., bytes | None] | None] = None if native is None else native.plain_remove
 
 TRACE, ADD, REMOVE, PREPARE, COMMIT, ROLLBACK, REMOVE_DESTINATION, SUBSCRIPTION, AUDIT, ACK_MAP, UPDATE = range(11)
 REWRITTEN: Final = 16
@@ -245,14 +252,20 @@ def encode_remove(
     ``ack`` (an OpenWire MessageAck) may be omitted. In an XA transaction it is then made from the other arguments,
     because ActiveMQ needs it to recover a prepared branch.
     """
-    key = key_bytes(message_id)
     if transaction is None and ack is None and subscription_key is None:  # the most frequent case
         field = destination_fields.get(destination) or destination_field(destination)
+        if plain_remove is not None:
+            payload = plain_remove(message_id, producers, field)
+            if payload is not None:
+                return payload
+        key = key_bytes(message_id)
         key_size = len(key)
         if key_size < 128:
             size = len(field) + 2 + key_size
             length = SHORT[size] if size < SHORT_SIZE else varint(size)
             return b"".join((b"\2", length, field, b"\x1a", SHORT[key_size], key))
+    else:
+        key = key_bytes(message_id)
     head = b""
     if transaction is not None:
         head = transaction_field(transaction)

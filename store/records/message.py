@@ -85,6 +85,7 @@ class Message:
     raw              the OpenWire frame (loose, version 11) if the message has one
     broker_sequence  number that the broker assigned when it accepted the message (0: none); clients send it back
     sender           user that is charged for its bytes in the store (None: no user); set only by the broker
+    marshalled       the encoded properties, if they are known
     holders, held_bytes, shared_body   for the memory accounting (broker.core.memory)
 
     After it was passed to the engine, only ``redelivery_counter`` of a message may be changed.
@@ -103,6 +104,7 @@ class Message:
         "group_sequence",
         "held_bytes",
         "holders",
+        "marshalled",
         "message_id",
         "original_destination",
         "persistent",
@@ -157,6 +159,7 @@ class Message:
         self.redelivery_counter = redelivery_counter
         self.original_destination = original_destination
         self._raw = raw
+        self.marshalled: bytes | None = None
         self.broker_sequence = 0
         self.text_view: str | None = None
         self.holders = 0
@@ -181,6 +184,7 @@ class Message:
     @properties.setter
     def properties(self, properties: dict[str, PropertyValue] | None) -> None:
         self._properties = properties
+        self.marshalled = None
 
     @property
     def quick_properties(self) -> dict[str, PropertyValue] | None:

@@ -18,7 +18,7 @@ SEQUENCE_MAX: Final = (1 << 63) - 1  # a signed 64-bit number in OpenWire and in
 _DIGITS_MAX: Final = 19  # of SEQUENCE_MAX
 _BROKER_SESSION: Final = "-1"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_BROKER_SESSION_WITHIN = f":{_BROKER_SESSION}:"
+_BROKER_SESSION_END: Final = f":{_BROKER_SESSION}"
 
 
 def broker_producer(connection_id: str) -> str:
@@ -93,7 +93,8 @@ def _numbered(message_id: str) -> tuple[str, int]:
 
 def is_made_by_broker(message_id: str) -> bool:
     """Return whether a broker made this id. Then no client sends a message with this id again."""
-    if _BROKER_SESSION_WITHIN not in message_id:
+    last = message_id.rfind(":")
+    if last < 0:
         return False
-    parts = message_id.rsplit(":", 3)
-    return len(parts) == 4 and parts[1] == _BROKER_SESSION
+    end = message_id.rfind(":", 0, last)
+    return end >= 3 and message_id[end - 3 : end] == _BROKER_SESSION_END

@@ -12,7 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { TEXT = 28, FRAME_FIXED = 95, ADD = 1, ID_TAG = 0x1a, FRAME_TAG = 0x22 };
+enum { TEXT = 28, FRAME_FIXED = 95, ADD = 1, REMOVE = 2, ID_TAG = 0x1a, FRAME_TAG = 0x22 };
+enum { ADD_ARGUMENTS = 14, REMOVE_ARGUMENTS = 3, DIGITS_MAX = 18 };
 
 static unsigned char *put(unsigned char *to, const char *bytes, Py_ssize_t length)
 {
@@ -64,22 +65,86 @@ static int is_plain_text(const char *body, Py_ssize_t length)
     return 1;
 }
 
+/* A usual message id: ``<producer>:<number>`` in ASCII. ``producer``: the encoded ProducerId, an own reference. */
+struct message_id {
+    const char *text;
+    Py_ssize_t size;
+    PyObject *producer;
+    long long sequence;
+};
+
+static int take_bytes(PyObject *given, const char **data, Py_ssize_t *size)
+{
+    if (!PyBytes_Check(given)) {
+        PyErr_SetString(PyExc_TypeError, "bytes are expected");
+        return 0;
+    }
+    *data = PyBytes_AS_STRING(given);
+    *size = PyBytes_GET_SIZE(given);
+    return 1;
+}
+
+/* Returns 1 for a usual id whose producer is known, 0 for any other id, -1 with an exception set. The number has the
+   form that loose.is_plain_sequence accepts. */
+static int read_id(PyObject *given, PyObject *producers, struct message_id *its)
+{
+    if (!PyUnicode_Check(given) || !PyDict_Check(producers)) {
+        PyErr_SetString(PyExc_TypeError, "a message id is a text, and the producers are a dict");
+        return -1;
+    }
+    if (!PyUnicode_IS_COMPACT_ASCII(given))
+        return 0;
+    its->text = (const char *)PyUnicode_1BYTE_DATA(given);
+    its->size = PyUnicode_GET_LENGTH(given);
+    Py_ssize_t colon = its->size - 1;
+    while (colon >= 0 && its->text[colon] >= '0' && its->text[colon] <= '9')
+        colon--;
+    Py_ssize_t digits = its->size - 1 - colon;
+    if (colon < 0 || its->text[colon] != ':' || digits < 1 || digits > DIGITS_MAX || its->text[colon + 1] == '0')
+        return 0;
+    its->sequence = 0;
+    for (Py_ssize_t at = colon + 1; at < its->size; at++)
+        its->sequence = its->sequence * 10 + (its->text[at] - '0');
+    PyObject *prefix = PyUnicode_Substring(given, 0, colon);
+    if (prefix == NULL)
+        return -1;
+    PyObject *producer = PyDict_GetItemWithError(producers, prefix);
+    Py_DECREF(prefix);
+    if (producer == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    if (!PyBytes_Check(producer)) {
+        PyErr_SetString(PyExc_TypeError, "a producer is bytes");
+        return -1;
+    }
+    Py_INCREF(producer);
+    its->producer = producer;
+    return 1;
+}
+
 PyDoc_STRVAR(plain_add_doc,
-             "plain_add(kind, producer, destination, sequence, broker_sequence, persistent, expiration, priority, "
-             "timestamp, body, properties, field, key, text, tail)\n--\n\n"
+             "plain_add(message_id, producers, kind, destination, broker_sequence, persistent, expiration, priority, "
+             "timestamp, body, properties, field, text, tail)\n--\n\n"
              "See store/records/native.pyi.");
 
-static PyObject *plain_add(PyObject *module, PyObject *args)
+static PyObject *plain_add(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    int kind, persistent, priority;
-    long long sequence, broker_sequence, expiration, timestamp;
-    const char *producer, *destination, *body, *properties, *field, *key, *text, *tail;
-    Py_ssize_t producer_size, destination_size, body_size, properties_size, field_size, key_size, text_size, tail_size;
+    struct message_id id;
+    const char *destination, *body, *properties, *field, *text, *tail;
+    Py_ssize_t destination_size, body_size, properties_size, field_size, text_size, tail_size;
 
-    if (!PyArg_ParseTuple(args, "iy#y#LLpLiLy#y#y#y#y#y#", &kind, &producer, &producer_size, &destination,
-                          &destination_size, &sequence, &broker_sequence, &persistent, &expiration, &priority,
-                          &timestamp, &body, &body_size, &properties, &properties_size, &field, &field_size, &key,
-                          &key_size, &text, &text_size, &tail, &tail_size))
+    if (count != ADD_ARGUMENTS)
+        return PyErr_Format(PyExc_TypeError, "plain_add() takes 14 arguments, not %zd", count);
+    if (!take_bytes(args[3], &destination, &destination_size) || !take_bytes(args[9], &body, &body_size) ||
+        !take_bytes(args[10], &properties, &properties_size) || !take_bytes(args[11], &field, &field_size) ||
+        !take_bytes(args[12], &text, &text_size) || !take_bytes(args[13], &tail, &tail_size))
+        return NULL;
+    long kind = PyLong_AsLong(args[2]);
+    long long broker_sequence = PyLong_AsLongLong(args[4]);
+    int persistent = PyObject_IsTrue(args[5]);
+    long long expiration = PyLong_AsLongLong(args[6]);
+    long priority = PyLong_AsLong(args[7]);
+    long long timestamp = PyLong_AsLongLong(args[8]);
+    if (PyErr_Occurred())
         return NULL;
     if (priority < -128 || priority > 127) {
         PyErr_SetString(PyExc_OverflowError, "a priority has 8 bits");
@@ -91,22 +156,30 @@ static PyObject *plain_add(PyObject *module, PyObject *args)
     }
     if (kind == TEXT && !is_plain_text(body, body_size))
         Py_RETURN_NONE;
+    int is_usual = read_id(args[0], args[1], &id);
+    if (is_usual < 0)
+        return NULL;
+    if (!is_usual)
+        Py_RETURN_NONE;
+
+    const char *producer = PyBytes_AS_STRING(id.producer);
+    Py_ssize_t producer_size = PyBytes_GET_SIZE(id.producer);
 
     Py_ssize_t content_size = kind == TEXT ? 9 + body_size : body_size ? 5 + body_size : 1;
     Py_ssize_t frame_size = FRAME_FIXED + 2 * producer_size + destination_size + text_size + content_size +
                             (properties_size ? 4 + properties_size : 0);
-    Py_ssize_t size = field_size + 1 + varint_size((uint64_t)key_size) + key_size + 1 +
+    Py_ssize_t size = field_size + 1 + varint_size((uint64_t)id.size) + id.size + 1 +
                       varint_size((uint64_t)frame_size) + frame_size + tail_size;
     PyObject *made = PyBytes_FromStringAndSize(NULL, 1 + varint_size((uint64_t)size) + size);
     if (made == NULL)
-        return NULL;
+        goto end;
     unsigned char *to = (unsigned char *)PyBytes_AS_STRING(made);
     *to++ = ADD;
     to = put_varint(to, (uint64_t)size);
     to = put(to, field, field_size);
     *to++ = ID_TAG;
-    to = put_varint(to, (uint64_t)key_size);
-    to = put(to, key, key_size);
+    to = put_varint(to, (uint64_t)id.size);
+    to = put(to, id.text, id.size);
     *to++ = FRAME_TAG;
     to = put_varint(to, (uint64_t)frame_size);
 
@@ -119,8 +192,8 @@ static PyObject *plain_add(PyObject *module, PyObject *args)
     to = put(to, "\1\x6e", 2); /* message id */
     to = put(to, text, text_size);
     to = put(to, producer, producer_size);
-    to = put_number(to, (uint64_t)sequence, 8);
-    to = put_number(to, (uint64_t)broker_sequence, 8);
+    to = put_number(to, (uint64_t)id.sequence, 8);
+    to = put_number(to, (uint64_t)(broker_sequence ? broker_sequence : id.sequence), 8);
     to = put_zeros(to, 1 + 1 + 4 + 1); /* original transaction id, group id, group sequence, correlation id */
     *to++ = persistent ? 1 : 0;
     to = put_number(to, (uint64_t)expiration, 8);
@@ -148,10 +221,49 @@ static PyObject *plain_add(PyObject *module, PyObject *args)
     to = put_number(to, (uint64_t)timestamp, 8); /* broker in */
     to = put_zeros(to, 8 + 1); /* broker out, first for consumer */
     put(to, tail, tail_size);
+end:
+    Py_DECREF(id.producer);
     return made;
 }
 
-static PyMethodDef methods[] = {{"plain_add", plain_add, METH_VARARGS, plain_add_doc}, {NULL, NULL, 0, NULL}};
+PyDoc_STRVAR(plain_remove_doc, "plain_remove(message_id, producers, field)\n--\n\n"
+                               "See store/records/native.pyi.");
+
+static PyObject *plain_remove(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    struct message_id id;
+    const char *field;
+    Py_ssize_t field_size;
+
+    if (count != REMOVE_ARGUMENTS)
+        return PyErr_Format(PyExc_TypeError, "plain_remove() takes 3 arguments, not %zd", count);
+    if (!take_bytes(args[2], &field, &field_size))
+        return NULL;
+    int is_usual = read_id(args[0], args[1], &id);
+    if (is_usual < 0)
+        return NULL;
+    if (!is_usual)
+        Py_RETURN_NONE;
+    Py_DECREF(id.producer);
+    Py_ssize_t size = field_size + 1 + varint_size((uint64_t)id.size) + id.size;
+    PyObject *made = PyBytes_FromStringAndSize(NULL, 1 + varint_size((uint64_t)size) + size);
+    if (made == NULL)
+        return NULL;
+    unsigned char *to = (unsigned char *)PyBytes_AS_STRING(made);
+    *to++ = REMOVE;
+    to = put_varint(to, (uint64_t)size);
+    to = put(to, field, field_size);
+    *to++ = ID_TAG;
+    to = put_varint(to, (uint64_t)id.size);
+    put(to, id.text, id.size);
+    return made;
+}
+
+
+static PyMethodDef methods[] = {
+    {"plain_add", (PyCFunction)(void (*)(void))plain_add, METH_FASTCALL, plain_add_doc},
+    {"plain_remove", (PyCFunction)(void (*)(void))plain_remove, METH_FASTCALL, plain_remove_doc},
+    {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "native", "The record that stores a plain message.", 0, methods, NULL, NULL, NULL, NULL};

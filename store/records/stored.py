@@ -69,44 +69,42 @@ def _encode_plain(message: Message, transaction: TransactionId | None) -> bytes 
         or message.redelivery_counter
     ):
         return None
-    properties = message._properties
-    message_id = message.message_id
-    prefix, _, last = message_id.rpartition(":")
-    producer = loose.producers.get(prefix)
     destination = loose.destinations.get(message.destination)
-    if producer is None or destination is None or not loose.is_plain_sequence(last):
-        return None  # the other encoder caches them for the next message
-    sequence = int(last)
+    if destination is None:
+        return None  # the other encoder caches it for the next message
     field = destination_fields.get(message.destination) or destination_field(message.destination)
     if transaction is not None:
         field = transaction_field(transaction) + field
     try:
+        marshalled = message.marshalled
+        if marshalled is None:
+            properties = message._properties
+            marshalled = encode_properties(properties) if properties else b""
         return plain_add(
+            message.message_id,
+            loose.producers,
             kind,
-            producer,
             destination,
-            sequence,
-            message.broker_sequence or sequence,
+            message.broker_sequence,
             message.persistent,
             message.expiration,
             message.priority,
             message.timestamp,
             message._body,
-            encode_properties(properties) if properties else b"",
+            marshalled,
             field,
-            message_id.encode(),
             loose.NULL if message.text_view is None else loose.string(message.text_view),
             PRIORITIES[message.priority],
         )
     except (OverflowError, IndexError, struct.error) as error:
-        raise Unencodable(f"a number of message {message_id} is out of range: {error}") from None
+        raise Unencodable(f"a number of message {message.message_id} is out of range: {error}") from None
 
 
 def _plain_add(
+    message_id: str,
+    producers: dict[str, bytes],
     kind: int,
-    producer: bytes,
     destination: bytes,
-    sequence: int,
     broker_sequence: int,
     persistent: bool,
     expiration: int,
@@ -115,12 +113,17 @@ def _plain_add(
     body: bytes,
     properties: bytes,
     field: bytes,
-    key: bytes,
     text: bytes,
     tail: bytes,
 ) -> bytes | None:
     """Do the same as ``native.plain_add`` (see native.pyi) in Python. Raises struct.error for a number that is out of
     range."""
+    prefix, _, last = message_id.rpartition(":")
+    producer = producers.get(prefix)
+    if producer is None or not loose.is_plain_sequence(last):
+        return None
+    sequence = int(last)
+    key = message_id.encode()
     length = len(body)
     if kind == _TEXT:
         if not body.isascii() or b"\0" in body:
@@ -151,7 +154,7 @@ def _plain_add(
             _BETWEEN_PRODUCERS,
             text,
             producer,
-            _MIDDLE.pack(sequence, broker_sequence, persistent, expiration, priority, timestamp),
+            _MIDDLE.pack(sequence, broker_sequence or sequence, persistent, expiration, priority, timestamp),
             content,
             body,
             marshalled,

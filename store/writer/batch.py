@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tandemmq.store.operations import (
     AddConnection,
@@ -36,7 +37,7 @@ from tandemmq.store.state.state import State
 from tandemmq.store.writer.outcomes import end_transaction, outcome_payloads
 from tandemmq.store.writer.pages import Pages
 
-RECORD_HEADER_BYTES = 5
+RECORD_HEADER_BYTES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)

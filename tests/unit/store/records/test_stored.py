@@ -8,17 +8,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandemmq.store.records import stored
-from tandemmq.store.records.commands import AddMessage, decode, encode_add
+from tandemmq.store.records import loose, stored
+from tandemmq.store.records.commands import AddMessage, decode, destination_field, encode_add, encode_remove
 from tandemmq.store.records.errors import Unencodable
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message, PropertyValue
 from tandemmq.store.records.openwire import encode_message
-from tandemmq.store.records.properties import Short
+from tandemmq.store.records.properties import Short, encode_properties
+from tandemmq.store.records.protobuf import varint
 from tandemmq.store.records.stored import encode_stored
 from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
 
 QUEUES = [Destination(DestinationKind.QUEUE, "a"), Destination(DestinationKind.TOPIC, "prices.ü")]
-IDS = ["ID:x-1-1:-1:1:1", "ID:x-1-1:-1:1:2", "ID:x-1-1:-1:1:9223372036854775807", "ID:y:1:1:007", "foreign", "a:b:c:d"]
+IDS = [
+    "ID:x-1-1:-1:1:1",
+    "ID:x-1-1:-1:1:2",
+    "ID:x-1-1:-1:1:0",
+    f"ID:x-1-1:-1:1:{10**18 - 1}",  # the longest number that is read in C
+    f"ID:x-1-1:-1:1:{10**18}",
+    "ID:x-1-1:-1:1:9223372036854775807",
+    "ID:x-1-1:-1:1:",
+    "ID:é:1:1:1",
+    "ID:y:1:1:007",
+    "foreign",
+    "a:b:c:d",
+    ":1",
+    "1",
+    "",
+]
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
@@ -91,3 +107,21 @@ def test_the_usual_message_is_made_in_one_piece(transaction: TransactionId | Non
     assert stored._encode_plain(Message(QUEUES[0], IDS[0], "ü".encode(), BodyKind.TEXT), None) is None
     framed = Message(QUEUES[0], IDS[0], b"text", raw=encode_message(message))
     assert encode_stored(framed) == encode_add(framed, encode_message(message))
+
+
+@pytest.mark.parametrize("message_id", IDS)
+def test_a_removal_is_the_same_for_all_ids(message_id: str) -> None:
+    loose.split_key(message_id)  # from now on its producer is known
+    key = loose.producer_key(message_id).encode()
+    fields = destination_field(QUEUES[0]) + b"\x1a" + varint(len(key)) + key
+    assert encode_remove(QUEUES[0], message_id) == b"\2" + varint(len(fields)) + fields
+
+
+def test_encoded_properties_that_are_known_are_used() -> None:
+    properties: dict[str, PropertyValue] = {"n": 5}
+    message = Message(QUEUES[0], IDS[0], b"x", properties=properties)
+    expected = encode_stored(message)
+    message.marshalled = encode_properties(properties)
+    assert encode_stored(message) == expected
+    message.properties = {"n": 6}
+    assert encode_stored(message) != expected
