@@ -21,7 +21,7 @@ from tandemmq.broker.core.commands import (
 from tandemmq.broker.core.containment import tell
 from tandemmq.broker.core.delivery import Entry, QueueBase, Subscription
 from tandemmq.broker.core.operations import removal
-from tandemmq.broker.core.slices import ITEMS, Pace, Rounds, Work, pieces
+from tandemmq.broker.core.slices import CLOCK_ITEMS, ITEMS, Pace, Rounds, Work, pieces
 from tandemmq.broker.core.topics.topic import TopicSubscription
 from tandemmq.broker.engine.dispatch import Dispatcher
 from tandemmq.broker.engine.part import Part, Shared
@@ -148,22 +148,54 @@ class Acknowledger(Part):
 
     def _settle(
         self, client: Client, subscription: Subscription, covered: list[tuple[int, Entry]], receipt: Receipt | None
-    ) -> Work[None]:
-        last = None
+    ) -> Work[None] | None:
+        last: Entry | None = None
         if receipt is not None:
-            last = next((entry for _, entry in reversed(covered) if entry.order_key and entry.queue is not None), None)
+            for _, entry in covered:
+                if entry.order_key and entry.queue is not None:
+                    last = entry
+        due = None if last is None else ReceiptDue(client, receipt)
+        if len(covered) > CLOCK_ITEMS:
+            return self._settle_in_steps(client, subscription, covered, receipt, last, due)
+        self._settle_some(covered, last, due)
+        self._settled(client, subscription, covered, receipt, last)
+        return None
+
+    def _settle_in_steps(
+        self,
+        client: Client,
+        subscription: Subscription,
+        covered: list[tuple[int, Entry]],
+        receipt: Receipt | None,
+        last: Entry | None,
+        due: ReceiptDue | None,
+    ) -> Work[None]:
         pace = Pace()
-        for _, entry in covered:
-            if pace.is_full():
+        for start in range(0, len(covered), CLOCK_ITEMS):
+            if pace.is_full(CLOCK_ITEMS):
                 yield
+            self._settle_some(covered[start : start + CLOCK_ITEMS], last, due)
+        self._settled(client, subscription, covered, receipt, last)
+
+    def _settle_some(self, covered: list[tuple[int, Entry]], last: Entry | None, due: ReceiptDue | None) -> None:
+        """Remove deliveries from their queues. ``due``: the receipt that waits for the removal of ``last``."""
+        for _, entry in covered:
             queue = entry.queue
             if queue is not None:
                 queue.settle(entry)
                 if entry.order_key:
-                    waiting = ReceiptDue(client, receipt) if entry is last else None
-                    self._append(removal(queue, entry, context=waiting))
+                    self._append(removal(queue, entry, None, due if entry is last else None))
+
+    def _settled(
+        self,
+        client: Client,
+        subscription: Subscription,
+        covered: list[tuple[int, Entry]],
+        receipt: Receipt | None,
+        last: Entry | None,
+    ) -> None:
         if self._dispatcher.tells_consumed:
-            self._dispatcher.consumed((subscription, tag, entry) for tag, entry in covered)
+            self._dispatcher.consumed([(subscription, tag, entry) for tag, entry in covered])
         if last is None:
             client.send_receipt(receipt)
         self.resume(subscription)

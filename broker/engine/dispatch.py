@@ -14,7 +14,7 @@ from typing import Final
 from tandemmq.broker.core.advisor import MessageEvent
 from tandemmq.broker.core.commands import Undeliverable
 from tandemmq.broker.core.containment import ERROR_OF_BROKER, hang_up
-from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, QueueBase, Subscription
+from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, QueueBase, Session, Subscription
 from tandemmq.broker.core.operations import removal
 from tandemmq.broker.core.queue.queue import Queue
 from tandemmq.broker.core.slices import STEP_SECONDS, Pace, Rounds, Work, at_once, begin
@@ -195,7 +195,9 @@ class Dispatcher(Part):
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Pass deliveries to the sessions, each by itself (broker.core.containment). The delivery to an AUTO
         subscription acknowledges the message (STOMP 1.2, SUBSCRIBE)."""
-        last = None
+        last: Outlet | None = None
+        ready: Outlet | None = None  # it is not held, and ``session`` is its session
+        session: Session | None = None
         gives = self.gives
         sampled = self.sampled
         for subscription, tag, entry in deliveries:
@@ -204,22 +206,27 @@ class Dispatcher(Part):
                 self.delivery_seconds.counts[bisect_left(DELIVERY_SECONDS, seconds)] += 1
                 self.delivery_seconds.sum += seconds
             outlet = subscription.outlet
-            if outlet.is_held:
-                self.preparing.follow((subscription, tag, entry))
-                continue
+            if outlet is not ready or session is None:
+                if outlet.is_held:
+                    self.preparing.follow((subscription, tag, entry))
+                    continue
+                ready = outlet
+                session = outlet.session
             try:
                 if gives is not None and entry.message.reply_to is not None:
+                    ready = None  # this may deliver, too
                     gives(outlet, entry.message.reply_to)
-                prepare = outlet.session.deliver(
-                    subscription.id, tag, entry.message, entry.redeliveries, subscription.ack
-                )
+                prepare = session.deliver(subscription.id, tag, entry.message, entry.redeliveries, subscription.ack)
             except Undeliverable as reason:
+                ready = None
                 self._undeliverable(subscription, tag, entry, reason)
                 continue
             except Exception:
+                ready = None
                 hang_up(outlet)
             else:
                 if prepare is not None:
+                    ready = None
                     self.preparing.begin(prepare, (subscription, tag, entry))
                     continue
                 if outlet is not last:

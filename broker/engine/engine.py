@@ -22,7 +22,7 @@ from tandemmq.broker.core import commands
 from tandemmq.broker.core.access import Access, OpenAccess, Operation, PrivateAccess
 from tandemmq.broker.core.advisor import Advisor
 from tandemmq.broker.core.client import Client, Connection
-from tandemmq.broker.core.commands import ClientError, Command, ErrorKind, refusal
+from tandemmq.broker.core.commands import Ack, ClientError, Command, ErrorKind, Send, refusal
 from tandemmq.broker.core.containment import ERROR_OF_BROKER, hang_up, tell
 from tandemmq.broker.core.delivery import QueueBase, Subscription
 from tandemmq.broker.core.destinations import Destinations
@@ -49,7 +49,7 @@ from tandemmq.broker.engine.part import Loop, Shared
 from tandemmq.broker.engine.ports import Completion, Store, Tracing
 from tandemmq.broker.engine.producing import Producing
 from tandemmq.broker.engine.publish import Sender
-from tandemmq.broker.engine.receipts import Arrivals
+from tandemmq.broker.engine.receipts import Arrivals, Stored
 from tandemmq.broker.engine.routing import Router
 from tandemmq.broker.engine.slow_consumers import SlowConsumers
 from tandemmq.broker.engine.subscribe import Subscriber
@@ -201,8 +201,8 @@ class Engine:
         )
         self._writable_again = Rounds(start, self._resume_deliveries)
         self._handlers: dict[type, Handler] = {
-            commands.Send: producing.send,
-            commands.Ack: self._acknowledger.ack,
+            Send: producing.send,
+            Ack: self._acknowledger.ack,
             commands.AckOfMessage: self._acknowledger.ack_of_message,
             commands.AckOfNothing: self._acknowledger.ack_of_nothing,
             commands.Nack: self._acknowledger.nack,
@@ -235,7 +235,8 @@ class Engine:
             commands.ProtocolFailure: self._protocol_failure,
         }
         if tracing is not None:
-            self._handlers[commands.Send] = _traced(producing.send, tracing)
+            self._handlers[Send] = _traced(producing.send, tracing)
+        self._producing: Producing | None = producing if tracing is None else None
 
     @property
     def is_congested(self) -> bool:
@@ -418,7 +419,12 @@ class Engine:
             self._clients.wait(connection, command)
             return
         try:
-            work = self._handlers[type(command)](client, command)
+            if type(command) is Send and self._producing is not None:
+                work = self._producing.send(client, command)  # direct calls of the two most frequent commands
+            elif type(command) is Ack:
+                work = self._acknowledger.ack(client, command)
+            else:
+                work = self._handlers[type(command)](client, command)
         except ClientError as error:
             self._clients.refuse(client, command, error)
             return
@@ -540,7 +546,10 @@ class Engine:
                         if completion is None:
                             continue
                         try:
-                            work = completion.durable(operation)
+                            if type(completion) is Stored and type(operation) is AddMessage:
+                                work = completion.durable(operation)  # a direct call
+                            else:
+                                work = completion.durable(operation)
                             if work is not None:
                                 yield from work
                         except Exception:

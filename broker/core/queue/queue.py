@@ -10,7 +10,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Final
 
-from tandemmq.broker.core.delivery import REDELIVERIES_MAX, Delivery, Entry, Subscription
+from tandemmq.broker.core.delivery import REDELIVERIES_MAX, Delivery, Entry, Outlet, Subscription
 from tandemmq.broker.core.memory import QUEUE_LINK_BYTES, TAKER_BYTES, Kind, Memory
 from tandemmq.broker.core.queue.assignment import TAKEN_MAX, Assignment
 from tandemmq.broker.core.queue.browse import Browse, in_order_of_queue, not_placed
@@ -246,11 +246,15 @@ class Queue(Window):
         in_flight = 0
         late = 0
         self.has_more = False
+        writable: Outlet | None = None  # it has room; meanwhile only the memory that it holds can change this
         while (ready or returned) and idle < count:
             if turn >= count:
                 turn = 0
             subscription = consumers[turn]
-            if subscription.credit <= 0 or not subscription.outlet.is_writable:
+            outlet = subscription.outlet
+            if subscription.credit <= 0 or (
+                (outlet is not writable or subscription.holder.is_held_back) and not outlet.is_writable
+            ):
                 turn += 1
                 idle += 1
                 if idle == LOOKED_AT_MAX:
@@ -258,6 +262,7 @@ class Queue(Window):
                     count = len(consumers)
                     turn = idle = 0
                 continue
+            writable = outlet
             if returned and not (ready and ready[0].position < returned[0][0]):
                 entry = self.returned.take()
                 weight = entry.weight
