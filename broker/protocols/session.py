@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from tandemmq.broker.core import delivery
 from tandemmq.broker.core.commands import Command
 
 # Maximum number of commands that a session returns at once, so that other clients get their turn. It also returns after
 # this number of bytes of frames, because long headers and properties take time.
-COMMANDS_MAX = 32
-RECEIVED_BYTES_MAX = 1 << 16
+COMMANDS_MAX: Final = 32
+RECEIVED_BYTES_MAX: Final = 1 << 16
 
 
 class Session(delivery.Session, Protocol):

@@ -31,7 +31,7 @@ from tandemmq.broker.protocols.amqp.deliveries_in import DeliveriesIn
 from tandemmq.broker.protocols.amqp.deliveries_out import DeliveriesOut
 from tandemmq.broker.protocols.amqp.endpoint import Endpoint
 from tandemmq.broker.protocols.amqp.errors import NOT_ALLOWED, AmqpError, Scope
-from tandemmq.broker.protocols.amqp.hot import read_accepted, read_whole
+from tandemmq.broker.protocols.amqp.hot import DISPOSITION_CODE, TRANSFER_CODE, read_accepted, read_flow, read_whole
 from tandemmq.broker.protocols.amqp.links import SETTLED, Callbacks, InLink, OutLink, do_nothing
 from tandemmq.broker.protocols.amqp.schema import Error, Flow
 from tandemmq.broker.protocols.amqp.subscriptions import Subscription
@@ -127,10 +127,19 @@ class Channel:
     def take_usual(self, body: bytes, commands: list[Command]) -> bool:
         """Handle a frame like most frames of a sender or receiver; this is ``handle``, but faster. False: it is another
         frame, and nothing was done."""
-        first, last, is_settled, _ = read_accepted(body)
-        if first < 0:
+        code = body[2] if len(body) > 2 else 0
+        if code == TRANSFER_CODE:
             return self._take_whole(body, commands)
-        return is_settled == 1 and self.deliveries_out.accept(first, first if last < 0 else last, commands)
+        if code == DISPOSITION_CODE:
+            first, last, is_settled, _ = read_accepted(body)
+            if first < 0 or is_settled != 1:
+                return False
+            return self.deliveries_out.accept(first, first if last < 0 else last, commands)
+        flow = read_flow(body)
+        if flow is None:
+            return False
+        self._flow(flow, commands)
+        return True
 
     def _take_whole(self, body: bytes, commands: list[Command]) -> bool:
         """Handle a frame with a whole message for a link that is not special."""

@@ -18,7 +18,7 @@ from tandemmq.broker.protocols.amqp.errors import (
     AmqpError,
     Scope,
 )
-from tandemmq.broker.protocols.amqp.incoming import Incoming
+from tandemmq.broker.protocols.amqp.incoming import Incoming, usual_of
 from tandemmq.broker.protocols.amqp.links import CREDIT, CREDIT_LOW, IncomingDelivery, InLink, error_of
 from tandemmq.broker.protocols.amqp.schema import (
     ACCEPTED,
@@ -144,8 +144,14 @@ class DeliveriesIn:
         try:
             if transaction_id is not None:
                 transaction = connection.transactions.find(transaction_id, Scope.LINK)
-            incoming = Incoming(encoded, connection.now)
-            message = incoming.message(link.destination, connection.next_message_id(), message_format)
+            destination = link.destination
+            usual = None if message_format or destination is None else usual_of(encoded, link.envelope_bytes)
+            if usual is not None and destination is not None:
+                message = usual.message(destination, connection.next_message_id(), encoded)
+            else:
+                incoming = Incoming(encoded, connection.now)
+                message = incoming.message(destination, connection.next_message_id(), message_format)
+                link.envelope_bytes = incoming.envelope_bytes
         except AmqpError as error:
             if transaction is not None:  # prove: amqp-refused-send-fails-the-commit "is not None" -> "is self"
                 commands.append(transaction.failure(error.text))

@@ -180,7 +180,7 @@ class DeliveriesOut:
     def deliver(self, link: OutLink, tag: int, message_pieces: list[bytes], message_format: int) -> None:
         """Send a message, now or when the window of the client opens. Raises Undeliverable if it exceeds the
         max-message-size of the client."""
-        size = sum(map(len, message_pieces))
+        size = len(message_pieces[0]) if len(message_pieces) == 1 else sum(map(len, message_pieces))
         if 0 < link.message_bytes_max < size:
             self.skip(link, tag)
             raise Undeliverable(f"it has {size} bytes, and its consumer takes {link.message_bytes_max}")

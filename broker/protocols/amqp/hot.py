@@ -21,6 +21,9 @@ from tandemmq.broker.protocols.amqp.types import EMPTY_LIST, Timestamp
 _TRANSFER: Final = b"\0\x53\x14\xc0"
 _DISPOSITION: Final = b"\0\x53\x15\xc0"
 _FLOW: Final = b"\0\x53\x13\xc0"
+#: The third byte of such a frame.
+TRANSFER_CODE: Final = 0x14
+DISPOSITION_CODE: Final = 0x15
 _NUMBERS: Final = 8  # the first fields of a flow
 _NONE: Final = -1  # null in place of a number
 _NO_DISPOSITION: Final = (-1, 0, 0, 0)
@@ -372,19 +375,20 @@ def read_properties(data: bytes) -> Properties | None:
 # ---- writing
 
 _FRAME: Final = struct.Struct(">IBBH4sBB")  # head of a frame, and start of its performative
-_TRANSFER_FIELDS: Final = struct.Struct(">BIBIBBQBB")
+_TRANSFER_FRAME: Final = struct.Struct(">IBBH4sBBBIBIBBQBB")
 _DISPOSITION_FIELDS: Final = struct.Struct(">BBIBIB4s")
 #: Number of bytes that ``transfer_head`` returns.
-TRANSFER_HEAD_BYTES: Final = _FRAME.size + _TRANSFER_FIELDS.size
+TRANSFER_HEAD_BYTES: Final = 36
+_TRANSFER_LIST_BYTES: Final = 23  # of its fields, and their number
 
 
 def transfer_head(channel: int, handle: int, delivery_id: int, tag: int, settled: bool, payload_bytes: int) -> bytes:
     """Return the bytes before the payload of a frame with a complete delivery of message-format 0. ``tag``: a number
     of 64 bits."""
-    head = _FRAME.pack(TRANSFER_HEAD_BYTES + payload_bytes, 2, 0, channel, _TRANSFER, _TRANSFER_FIELDS.size + 1, 5)
-    return head + _TRANSFER_FIELDS.pack(
-        _UINT, handle, _UINT, delivery_id, _BINARY, 8, tag, _ZERO, _TRUE if settled else _FALSE
-    )
+    return _TRANSFER_FRAME.pack(
+        TRANSFER_HEAD_BYTES + payload_bytes, 2, 0, channel, _TRANSFER, _TRANSFER_LIST_BYTES, 5, _UINT, handle, _UINT,
+        delivery_id, _BINARY, 8, tag, _ZERO, _TRUE if settled else _FALSE,
+    )  # fmt: skip
 
 
 def accepted(channel: int, first: int, last: int) -> bytes:

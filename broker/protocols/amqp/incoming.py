@@ -19,9 +19,10 @@ from tandemmq.broker.protocols.amqp.sections import scan
 from tandemmq.broker.protocols.amqp.termini import destination_of, reply_to_of
 from tandemmq.broker.protocols.amqp.types import EMPTY_LIST, VALUES_MAX, Reader, Symbol, ULong, Uuid
 from tandemmq.broker.protocols.encoded import NATIVE
+from tandemmq.store.records.errors import Unencodable
 from tandemmq.store.records.loose import has_room_for
 from tandemmq.store.records.message import TIME_MAX, BodyKind, Destination, DestinationKind, Message, PropertyValue
-from tandemmq.store.records.properties import Long
+from tandemmq.store.records.properties import Long, encode_properties
 from tandemmq.store.records.remembered import remember
 
 MESSAGE_FORMAT: Final = "JMS_AMQP_MESSAGE_FORMAT"
@@ -75,6 +76,64 @@ _NOWHERE: Final = Destination(DestinationKind.QUEUE, "")
 # JMS are equal in all messages for one destination.
 usual_annotations: dict[bytes, tuple[dict[str, PropertyValue], int]] = {}
 _USUAL_MAX: Final = 4
+# Limit of an envelope (the bytes before the body) that is remembered, and of its encoded properties.
+_ENVELOPE_BYTES_MAX: Final = 256
+_SMALL_ULONG: Final = 0x53
+_BYTES: Final = BodyKind.BYTES
+
+
+class Usual:
+    """Fields of all messages with one envelope. ``like``: a message with these fields, without id and body."""
+
+    __slots__ = ("like", "marshalled", "properties")
+
+    def __init__(self, like: Message, properties: dict[str, PropertyValue], marshalled: bytes) -> None:
+        self.like = like
+        self.properties = properties
+        self.marshalled = marshalled
+
+    def message(self, destination: Destination, message_id: str, encoded: bytes) -> Message:
+        """Return what ``Incoming.message`` would return. The messages share their properties, which never change."""
+        like = self.like
+        made = Message(
+            destination, message_id, encoded, _BYTES, like.persistent, like.priority, 0, 0, self.properties, None,
+            like.reply_to, like.type, None, 0, None, like.redelivery_counter,
+        )  # fmt: skip
+        made.marshalled = self.marshalled
+        return made
+
+
+_usual: Final[dict[bytes, Usual]] = {}
+
+
+def usual_of(encoded: bytes, envelope_bytes: int) -> Usual | None:
+    """Return the fields of a message whose envelope has this length (0: unknown), is remembered, and precedes one
+    simple body; None for any other message."""
+    # prove: amqp-usual-ends-with-its-body "not _is_simple_body(encoded, envelope_bytes)" -> "False"
+    if not envelope_bytes or not _is_simple_body(encoded, envelope_bytes):
+        return None
+    return _usual.get(encoded[:envelope_bytes])
+
+
+def _is_simple_body(encoded: bytes, at: int) -> bool:
+    """Return whether the message ends with the section at this offset: binary data, or a binary or string value."""
+    length = len(encoded)
+    if length < at + 5 or encoded[at] or encoded[at + 1] != _SMALL_ULONG:
+        return False
+    code = encoded[at + 2]
+    kind = encoded[at + 3]
+    form = kind & 0xEF
+    if code == sections.DATA:
+        if form != 0xA0:
+            return False
+    elif code != sections.VALUE or (form != 0xA0 and form != 0xA1):
+        return False
+    if not kind & 0x10:
+        return at + 5 + encoded[at + 4] == length
+    if length < at + 8:
+        return False
+    size = encoded[at + 4] << 24 | encoded[at + 5] << 16 | encoded[at + 6] << 8 | encoded[at + 7]
+    return at + 8 + size == length
 
 
 class Incoming:
@@ -96,6 +155,8 @@ class Incoming:
                 body += each.stop - each.start
         if len(encoded) - body > ENVELOPE_BYTES_MAX:
             raise _too_much(f"{len(encoded) - body} bytes outside its body; {ENVELOPE_BYTES_MAX} are allowed")
+        self._body_bytes = body
+        self.envelope_bytes = 0  # length of the envelope if it is remembered
 
     def message(self, destination: Destination | None, message_id: str, message_format: int) -> Message:
         """Return the message. If ``destination`` is None, the property ``to`` names it. Raises AmqpError if the message
@@ -117,7 +178,43 @@ class Incoming:
         if len(self.properties) > PROPERTIES_MAX:
             raise _too_much(f"more than {PROPERTIES_MAX} properties")
         self.properties[NATIVE] = True
+        if destination is not None and not message_format:
+            self._remember(message)
         return message
+
+    def _remember(self, message: Message) -> None:
+        """Remember the fields of the envelope, unless one depends on the time or is likely to differ each time."""
+        if (
+            message.text_view is not None
+            or message.timestamp
+            or message.expiration  # prove: amqp-usual-has-no-expiration "or message.expiration" -> ""
+            or message.correlation_id is not None
+            or message.group_id is not None
+            or message.group_sequence
+            or self._has_delivery_time
+            or sections.APPLICATION_PROPERTIES in self._by_code
+        ):
+            return
+        body = self._by_code.get(sections.DATA) or self._by_code.get(sections.VALUE)
+        if body is None or body.stop - body.start != self._body_bytes or not 0 < body.start <= _ENVELOPE_BYTES_MAX:
+            return
+        if not _is_simple_body(self._encoded, body.start):
+            return
+        for name, value in self.properties.items():
+            if name.startswith("AMQ_SCHEDULED_") or isinstance(value, (list, dict)):
+                return
+        try:
+            marshalled = encode_properties(self.properties)
+        except Unencodable:
+            return
+        if len(marshalled) > _ENVELOPE_BYTES_MAX:
+            return
+        like = Message(
+            message.destination, "", b"", _BYTES, message.persistent, message.priority, 0, 0, None, None,
+            message.reply_to, message.type, None, 0, None, message.redelivery_counter,
+        )  # fmt: skip
+        self.envelope_bytes = body.start
+        remember(_usual, self._encoded[: body.start], Usual(like, self.properties, marshalled), 2 * _ENVELOPE_BYTES_MAX)
 
     def _value(self, code: int) -> Any:
         """Return the decoded value of a section; None if the message does not have it."""

@@ -17,7 +17,7 @@ from tandemmq.broker.protocols.amqp.errors import AmqpError
 from tandemmq.broker.protocols.amqp.schema import UINT_MAX, Header, Properties
 from tandemmq.broker.protocols.amqp.termini import address_of
 from tandemmq.broker.protocols.amqp.types import Symbol, ULong, Uuid
-from tandemmq.broker.protocols.encoded import is_encoded
+from tandemmq.broker.protocols.encoded import NATIVE, is_encoded
 from tandemmq.store.records.altered import EXPIRATION_PROPERTY
 from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge
 from tandemmq.store.records.frames import OpenedMessage
@@ -49,10 +49,27 @@ UBYTE_MAX: Final = 0xFF
 _DATA: Final = b"\0\x53\x75\xb0"
 _VALUE: Final = b"\0\x53\x77"
 _SIZE: Final = struct.Struct(">I")
+_BYTES: Final = BodyKind.BYTES
 
 
 class TakesLong(Exception):
     """The message takes too long for the event loop."""
+
+
+def as_sent(message: Message, redeliveries: int) -> bytes | None:
+    """Return the message of an AMQP client if it goes out as it came; None: call ``encode``."""
+    if type(message) is not Message or redeliveries or message.expiration or message.body_kind is not _BYTES:
+        return None
+    properties = message.properties
+    if (
+        properties is None
+        or properties.get(NATIVE) is not True
+        or incoming.MESSAGE_FORMAT in properties
+        or EXPIRATION_PROPERTY in properties  # a dead letter that had an expiration
+    ):
+        return None
+    encoded = message.body
+    return encoded if hot.has_header(encoded, message.persistent, message.priority) else None
 
 
 def encode(message: Message, redeliveries: int, now: int, bytes_max: int, *, is_quick: bool) -> tuple[list[bytes], int]:

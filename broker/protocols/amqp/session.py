@@ -66,7 +66,7 @@ from tandemmq.broker.protocols.amqp.opening import (
     sasl_code_of,
     wrong_header,
 )
-from tandemmq.broker.protocols.amqp.outgoing import TakesLong, encode
+from tandemmq.broker.protocols.amqp.outgoing import TakesLong, as_sent, encode
 from tandemmq.broker.protocols.amqp.schema import Disposition, Error, Transfer
 from tandemmq.broker.protocols.amqp.transactions import Transactions
 from tandemmq.broker.protocols.output import roomy, uncounted
@@ -248,7 +248,7 @@ class AmqpSession(ChannelConnected):
             if frame is None:
                 return False
             taken += frame.size
-            if frame.channel in self._ending:
+            if self._ending and frame.channel in self._ending:
                 self._cutter.put_back(frame)  # for the next session on this channel
                 self._is_blocked = True
                 return False
@@ -554,6 +554,11 @@ class AmqpSession(ChannelConnected):
         if entry is None:
             return None
         link, channel = entry
+        if self._prepared is None:
+            encoded = as_sent(message, redeliveries)
+            if encoded is not None:
+                channel.deliveries_out.deliver(link, tag, [encoded], 0)
+                return None
         if self._prepared is not None and self._prepared[0] is message:
             made = self._prepared[1]
             self._prepared = None

@@ -1,6 +1,6 @@
 """Mapping of AMQP messages to messages of the broker, and back (docs/formats/amqp.md)."""
 
-# proves: amqp-ids-of-clients-are-no-keys
+# proves: amqp-ids-of-clients-are-no-keys, amqp-usual-ends-with-its-body, amqp-usual-has-no-expiration
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tandemmq.broker.core.selector import compile_selector
 from tandemmq.broker.protocols.amqp import incoming, schema
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import DECODE_ERROR, AmqpError
-from tandemmq.broker.protocols.amqp.incoming import MESSAGE_FORMAT, Incoming
-from tandemmq.broker.protocols.amqp.outgoing import TakesLong, encode
+from tandemmq.broker.protocols.amqp.incoming import MESSAGE_FORMAT, Incoming, usual_of
+from tandemmq.broker.protocols.amqp.outgoing import TakesLong, as_sent, encode
 from tandemmq.broker.protocols.amqp.sections import SECTIONS_MAX
 from tandemmq.broker.protocols.amqp.types import (
     VALUES_MAX,
@@ -34,7 +34,7 @@ from tandemmq.broker.protocols.amqp.types import encode as encode_value
 from tandemmq.broker.protocols.encoded import NATIVE
 from tandemmq.store.records.altered import EXPIRATION_PROPERTY, altered
 from tandemmq.store.records.frames import open_message
-from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message, PropertyValue
+from tandemmq.store.records.message import HEADER, BodyKind, Destination, DestinationKind, Message, PropertyValue
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.records.properties import Byte, Char, Float, Long, Short, decode_properties, encode_properties
 from tests.support.broker.amqp_wire import header, section, sections_of, value
@@ -45,14 +45,32 @@ DATA, SEQUENCE, VALUE = 0x75, 0x76, 0x77
 UUID = Uuid(bytes(range(16)))
 
 
+ID = "ID:a-1-1:-1:1:1"
+
+
 def mapped(encoded: bytes, message_format: int = 0) -> Message:
-    """Return the broker's message for an encoded message from an AMQP client."""
-    return Incoming(encoded, NOW).message(QUEUE, "ID:a-1-1:-1:1:1", message_format)
+    """Return the broker's message for an encoded message from an AMQP client. If its envelope is remembered, the next
+    message with this envelope is the same."""
+    found = Incoming(encoded, NOW)
+    message = found.message(QUEUE, ID, message_format)
+    if found.envelope_bytes:
+        usual = usual_of(encoded, found.envelope_bytes)
+        assert usual is not None
+        assert usual.marshalled == encode_properties(message.properties or {})
+        assert fields_of(usual.message(QUEUE, ID, encoded)) == fields_of(message)
+    return message
+
+
+def fields_of(message: Message) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in (*HEADER, "body", "properties")}
 
 
 def encoded_again(message: Message, redeliveries: int = 0, *, is_quick: bool = True) -> bytes:
     """Return the encoded message for an AMQP client."""
-    return b"".join(encode(message, redeliveries, NOW, 1 << 20, is_quick=is_quick)[0])
+    pieces = encode(message, redeliveries, NOW, 1 << 20, is_quick=is_quick)
+    sent = as_sent(message, redeliveries)
+    assert sent is None or pieces == ([sent], 0)
+    return b"".join(pieces[0])
 
 
 def restored(message: Message) -> Message:
@@ -396,6 +414,57 @@ def test_a_message_arrives_byte_for_byte(envelope: bytes, body: bytes) -> None:
         again = encoded_again(each, 2)
         assert again.endswith(body + section(0x78, {Symbol("f"): b"sum"}))
         assert sections_of(again)[0x70][4] == 2
+
+
+BODIES = (section(DATA, b"{}"), section(DATA, b"x" * 300), value(b"x"), value("x" * 300))
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_messages_with_a_known_envelope_need_no_decoder(body: bytes) -> None:
+    envelope = header(durable=True) + properties(subject="kind", reply_to="topic://back")
+    found = Incoming(envelope + body, NOW)
+    found.message(QUEUE, ID, 0)
+    assert found.envelope_bytes == len(envelope)
+    for other in BODIES:
+        usual = usual_of(envelope + other, len(envelope))
+        assert usual is not None
+        assert fields_of(usual.message(QUEUE, "other", envelope + other)) == fields_of(
+            Incoming(envelope + other, NOW + 500).message(QUEUE, "other", 0)
+        )
+    assert as_sent(mapped(envelope + body), 0) == envelope + body
+    for at in range(len(envelope), len(envelope) + min(len(body), 16)):
+        for wrong in (0, 0x40, 0x53, 0x75, 0xA0, 0xB1, 0xFF):
+            damaged = bytearray(envelope + body)
+            damaged[at] = wrong
+            usual = usual_of(bytes(damaged), len(envelope))
+            if usual is not None:
+                same = Incoming(bytes(damaged), NOW).message(QUEUE, ID, 0)
+                assert fields_of(usual.message(QUEUE, ID, bytes(damaged))) == fields_of(same)
+    for end in (body + section(DATA, b"2"), body + b"\0", body[:-1], value(1), b""):
+        assert usual_of(envelope + end, len(envelope)) is None
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        b"",
+        header(ttl=5_000),
+        properties(message_id="1"),
+        properties(absolute_expiry_time=Timestamp(NOW + 5_000)),
+        properties(creation_time=Timestamp(NOW)),
+        properties(correlation_id="1"),
+        properties(group_id="g"),
+        section(0x72, {Symbol("x-opt-delivery-time"): Timestamp(NOW + 5_000)}),
+        section(0x72, {Symbol("x-opt-delivery-delay"): ULong(5_000)}),
+        section(0x74, {"number": 1}),
+        properties(subject="x" * 256),
+        section(DATA, b"1"),
+    ],
+)
+def test_envelopes_that_differ_each_time_are_not_remembered(envelope: bytes) -> None:
+    found = Incoming(envelope + section(DATA, b"{}"), NOW)
+    found.message(QUEUE, ID, 0)
+    assert not found.envelope_bytes
 
 
 def test_a_header_with_outdated_values_is_replaced() -> None:
