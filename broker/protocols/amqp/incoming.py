@@ -187,7 +187,7 @@ class Incoming:
         if (
             message.text_view is not None
             or message.timestamp
-            or message.expiration  # prove: amqp-usual-has-no-expiration "or message.expiration" -> ""
+            or message.expiration  # prove: amqp-usual-has-no-expiration "message.expiration" -> "False"
             or message.correlation_id is not None
             or message.group_id is not None
             or message.group_sequence
