@@ -145,13 +145,14 @@ class DeliveriesIn:
             if transaction_id is not None:
                 transaction = connection.transactions.find(transaction_id, Scope.LINK)
             destination = link.destination
-            usual = None if message_format or destination is None else usual_of(encoded, link.envelope_bytes)
+            usual = None if message_format or destination is None else usual_of(encoded, len(link.envelope))
             if usual is not None and destination is not None:
                 message = usual.message(destination, connection.next_message_id(), encoded)
             else:
                 incoming = Incoming(encoded, connection.now)
                 message = incoming.message(destination, connection.next_message_id(), message_format)
-                link.envelope_bytes = incoming.envelope_bytes
+                if destination is not None and not message_format:
+                    link.envelope = incoming.remember(message, link.envelope)
         except AmqpError as error:
             if transaction is not None:  # prove: amqp-refused-send-fails-the-commit "is not None" -> "is self"
                 commands.append(transaction.failure(error.text))

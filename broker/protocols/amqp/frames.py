@@ -64,9 +64,6 @@ class FrameCutter:
         """Take the next bytes."""
         left = len(self._buffer) - self._start
         if self._later or len(data) < left:
-            if self._start:  # keep only what was not returned
-                self._buffer = self._buffer[self._start :]
-                self._start = 0
             self._later += data
             return
         self._buffer = self._buffer[self._start :] + data if left else data
@@ -97,9 +94,7 @@ class FrameCutter:
         available = len(buffer) - begin
         if available < FRAME_HEAD_BYTES:
             if available + len(self._later) < FRAME_HEAD_BYTES:
-                if not available:  # an idle connection keeps no bytes
-                    self._buffer = b""
-                    self._start = 0
+                self._wait()
                 return None
             buffer = self._join()
             begin = 0
@@ -115,12 +110,19 @@ class FrameCutter:
             raise AmqpError(FRAMING_ERROR, f"a frame has size {size}, data offset {offset} and type {type}")
         if available < size:
             if available + len(self._later) < size:
+                self._wait()
                 return None
             buffer = self._join()
             begin = 0
         stop = begin + size
         self._start = stop
         return Frame(type, buffer[begin + 6] << 8 | buffer[begin + 7], buffer[begin + start : stop], size)
+
+    def _wait(self) -> None:
+        """Keep only the bytes that were not returned."""
+        if self._start:
+            self._buffer = self._buffer[self._start :]
+            self._start = 0
 
     def put_back(self, frame: Frame) -> None:
         """Return the last frame again in the next call of ``next_frame``. Call this before ``feed``."""

@@ -156,7 +156,6 @@ class Incoming:
         if len(encoded) - body > ENVELOPE_BYTES_MAX:
             raise _too_much(f"{len(encoded) - body} bytes outside its body; {ENVELOPE_BYTES_MAX} are allowed")
         self._body_bytes = body
-        self.envelope_bytes = 0  # length of the envelope if it is remembered
 
     def message(self, destination: Destination | None, message_id: str, message_format: int) -> Message:
         """Return the message. If ``destination`` is None, the property ``to`` names it. Raises AmqpError if the message
@@ -178,12 +177,12 @@ class Incoming:
         if len(self.properties) > PROPERTIES_MAX:
             raise _too_much(f"more than {PROPERTIES_MAX} properties")
         self.properties[NATIVE] = True
-        if destination is not None and not message_format:
-            self._remember(message)
         return message
 
-    def _remember(self, message: Message) -> None:
-        """Remember the fields of the envelope, unless one depends on the time or is likely to differ each time."""
+    def remember(self, message: Message, last: bytes) -> bytes:
+        """Return the envelope of ``message``, which ``message()`` returned for a known destination and format 0. Return
+        b"" if a field depends on the time or differs each time. The fields are remembered for ``usual_of`` if the
+        envelope is ``last``, that of the message before: most envelopes that come once do not come again."""
         if (
             message.text_view is not None
             or message.timestamp
@@ -193,28 +192,32 @@ class Incoming:
             or message.group_sequence
             or self._has_delivery_time
             or sections.APPLICATION_PROPERTIES in self._by_code
+            or _SCHEDULED_DELAY in self.properties
         ):
-            return
+            return b""
         body = self._by_code.get(sections.DATA) or self._by_code.get(sections.VALUE)
         if body is None or body.stop - body.start != self._body_bytes or not 0 < body.start <= _ENVELOPE_BYTES_MAX:
-            return
+            return b""
         if not _is_simple_body(self._encoded, body.start):
-            return
-        for name, value in self.properties.items():
-            if name.startswith("AMQ_SCHEDULED_") or isinstance(value, (list, dict)):
-                return
+            return b""
+        envelope = self._encoded[: body.start]
+        if envelope != last or envelope in _usual:
+            return envelope
+        for value in self.properties.values():
+            if isinstance(value, (list, dict)):
+                return b""
         try:
             marshalled = encode_properties(self.properties)
         except Unencodable:
-            return
+            return b""
         if len(marshalled) > _ENVELOPE_BYTES_MAX:
-            return
+            return b""
         like = Message(
             message.destination, "", b"", _BYTES, message.persistent, message.priority, 0, 0, None, None,
             message.reply_to, message.type, None, 0, None, message.redelivery_counter,
         )  # fmt: skip
-        self.envelope_bytes = body.start
-        remember(_usual, self._encoded[: body.start], Usual(like, self.properties, marshalled), 2 * _ENVELOPE_BYTES_MAX)
+        remember(_usual, envelope, Usual(like, self.properties, marshalled), 2 * _ENVELOPE_BYTES_MAX)
+        return envelope
 
     def _value(self, code: int) -> Any:
         """Return the decoded value of a section; None if the message does not have it."""

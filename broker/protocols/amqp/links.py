@@ -100,7 +100,7 @@ class InLink:
     credit: int = 0
     delivery_count: int = 0
     unanswered: int = 0
-    envelope_bytes: int = 0  # of its last message, if this envelope is remembered (incoming.py)
+    envelope: bytes = b""  # of its last message, if the next one may have the same (Incoming.remember)
     pending: Attach | None = None
     is_over: bool = False
     temporary: Destination | None = None

@@ -85,7 +85,7 @@ def test_the_tests_of_a_compiled_module_mirror_or_import_it() -> None:
     assert "tests/model/core/test_queue_model.py" in found, "imports it"
     assert "tests/unit/ci/test_rules.py" not in found
     assert "tests/unit/pipeline/local/test_gaps.py" not in found, "imports it for a test of the pipeline"
-    assert "tests/unit/pipeline/test_lockstep.py" in found, "compares what it decodes"
+    assert "tests/unit/pipeline/test_lockstep_tables.py" in found, "compares what it decodes"
     assert not [file for file in found if file.startswith("tests/acceptance/")]
 
 

@@ -1,6 +1,7 @@
 """Messages with ids of their clients that go through the queue: the outcome is the same as with a look-up."""
 
-# proves: new-messages, newest-is-sorted, newest-of-the-audit, newest-of-the-index, newest-of-the-prepared
+# proves: only-above-all-is-new, handed-over-is-noted, only-where-it-is-sure, handed-over-together-is-noted
+# proves: only-the-newest-is-sure, newest-is-sorted, newest-of-the-audit, newest-of-the-index, newest-of-the-prepared
 # proves: moved-parts-are-looked-up, unmatched-parts-take-the-inbox, newest-of-the-tails, submitted-is-known
 # proves: nothing-above-the-newest, outcome-before-what-asks, unmatched-acks-take-the-inbox
 

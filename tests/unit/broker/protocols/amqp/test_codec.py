@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tandemmq.broker.protocols.amqp import schema, types
 from tandemmq.broker.protocols.amqp.codec import read_composite, write_composite
 from tandemmq.broker.protocols.amqp.errors import DECODE_ERROR, FRAMING_ERROR, INVALID_FIELD, AmqpError, DecodeError
-from tandemmq.broker.protocols.amqp.frames import EMPTY, FrameCutter, frame_of
+from tandemmq.broker.protocols.amqp.frames import EMPTY, SASL, FrameCutter, frame_of
 from tandemmq.broker.protocols.amqp.types import (
     NESTING_MAX,
     Array,
@@ -263,6 +263,44 @@ def test_an_unknown_composite_is_refused() -> None:
 # ---- frames
 
 FRAMES = [EMPTY, frame_of(3, b"abc"), frame_of(0, b"x" * 500), struct.pack(">IBBHI", 13, 3, 0, 1, 0) + b"y"]
+
+
+@given(st.data())
+def test_frames_are_cut_in_any_order_of_calls(data: st.DataObject) -> None:
+    bodies = data.draw(st.lists(st.binary(max_size=40), max_size=8))
+    rest = SASL + b"".join(frame_of(number, body) for number, body in enumerate(bodies))
+    cutter, fed, cut, found, header = FrameCutter(48), 0, 0, 0, None
+    while found < len(bodies) or header is None:
+        if rest:
+            piece, rest = rest[: (length := data.draw(st.integers(1, 30)))], rest[length:]
+            cutter.feed(piece)
+            fed += len(piece)
+        for _ in range(data.draw(st.integers(0, 3)) if rest else len(bodies) + 1):
+            if header is None:
+                header = cutter.header()
+                cut += len(header or b"")
+                continue
+            frame = cutter.next_frame()
+            if frame is None:
+                break
+            if data.draw(st.booleans()) and rest:
+                cutter.put_back(frame)
+                break
+            assert (frame.channel, frame.body, frame.size) == (found, bodies[found], 8 + len(bodies[found]))
+            found += 1
+            cut += frame.size
+        assert cutter.pending_bytes == fed - cut
+    assert header == SASL
+
+
+def test_a_frame_may_have_the_maximum_length() -> None:
+    cutter = FrameCutter(512)
+    cutter.feed(frame_of(1, b"x" * 504) + frame_of(1, b"x" * 505)[:8])
+    frame = cutter.next_frame()
+    assert frame is not None
+    assert frame.size == 512
+    with pytest.raises(AmqpError, match="513 bytes, and 512 are allowed"):
+        cutter.next_frame()
 
 
 def frames_in(pieces: list[bytes]) -> list[tuple[int, bytes]]:
