@@ -6,6 +6,9 @@ more slices of a millisecond (broker.net.turns), and do more of its periodic wor
 on the machine. The number of messages in a batch remains random: figures of the same code usually differ by at most
 three percent, rarely by five. So the sides are counted alternately, and a figure above the budget is counted again. CI
 checks changes with this scenario (bench/budget.toml). ``--scenario cpu`` shows the effect on time.
+
+A count includes the logins of the clients of the load. With 500 messages that is several percent; ``--scale 4`` makes
+this part a quarter as large.
 """
 
 from __future__ import annotations
