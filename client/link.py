@@ -23,9 +23,9 @@ from tandemmq.client.frames import frame
 from tandemmq.client.outbox import Outbox
 from tandemmq.client.search import Search
 
-# A broker that ends this many connections in a row with an ERROR, without confirming anything, refuses for good.
+# After this many connections in a row that ended with an ERROR, without a receipt or a message, the client gives up.
 REFUSED_CONNECTIONS_MAX = 3
-# After a connection with a confirmation, or of at least this duration, the next search begins from its start.
+# After a connection that brought a receipt or a message, or lasted this long, the reconnect delays start again.
 USEFUL_SECONDS = 1.0
 # An ERROR that belongs to no receipt: if the connection is still open after this time, the ERROR did not end it.
 ERROR_SETTLES_SECONDS = 0.2
@@ -82,7 +82,7 @@ class Link:
     # ---- from connect to close
 
     async def start(self) -> Connection:
-        """Start a search unless one runs, and return the connection. Raises the error that ends the search."""
+        """Start the task unless it runs, and wait for the connection. Raises the error that ends the search."""
         if self._task is None or self._task.done():
             self._failure = None
             self._refused_connections = 0
@@ -158,7 +158,7 @@ class Link:
             f"{'' if is_first else 're'}connected to {connection.address}"
             + (f", resending messages without a receipt: {again}" if again else "")
         )
-        if not connection.is_open:  # between its CONNECTED and now
+        if not connection.is_open:  # closed since its CONNECTED arrived
             self.lost(connection, "connection closed")
         self._wake()
 
@@ -233,7 +233,7 @@ class Link:
         return frame(command, {**headers, "receipt": self.receipt_for(answer)})
 
     def receipt_for(self, answer: Answer) -> str:
-        """Return the id of a new receipt; ``answer`` is called when the receipt arrives."""
+        """Return the id of a new receipt; ``answer`` is called with None when it arrives, or with the error."""
         receipt = f"r-{next(self._numbers)}"
         self._answers[receipt] = answer
         return receipt
@@ -282,7 +282,7 @@ class Link:
             self._wake()
 
     def turn_over(self, connection: Connection) -> None:
-        """Wake the waiting tasks: all frames of one piece were passed on, or more may be written."""
+        """Wake the waiting tasks: all frames of one read were passed on, or more data may be written."""
         if self._waiters:
             self._wake()
 

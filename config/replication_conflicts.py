@@ -8,7 +8,7 @@ from tandemmq.config.errors import RefusedSetting, SettingsError
 from tandemmq.config.locker import LockerSettings
 from tandemmq.config.settings import Settings
 
-#: Keys of [locker] that a set reads: the pause of a demoted broker does not depend on a lock.
+#: Keys of [locker] that also apply to a set of replicas: the pause of a demoted broker does not depend on a lock.
 LOCKER_KEYS: Final = frozenset(("retry_interval",))
 
 

@@ -6,7 +6,7 @@ client ends before the client does, and the client ends once. Each client ends i
 
     READY <-> ASKING, READY <-> WORKING             its commands are carried out, or wait
     READY -> DISCONNECTING -> DISCONNECTED -> GONE  the client disconnects
-    any -> LOST -> GONE                             its connection closes
+    READY, ASKING, DISCONNECTING -> LOST -> GONE    its connection closes
     WORKING -> LOST_AT_WORK -> LOST -> GONE         its connection closes during work for it
 """
 
@@ -60,7 +60,7 @@ class Event(Enum):
 # More than any prefetch.
 UNBOUNDED: Final = 1 << 62
 _OPEN: Final = (State.READY, State.ASKING, State.WORKING)
-# The client can be sent something: the connection is not over.
+# States in which output can still be sent to the client.
 _THERE: Final = (*_OPEN, State.DISCONNECTING, State.DISCONNECTED)
 
 TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
@@ -120,8 +120,8 @@ class Connection(Outlet, Protocol):
 @dataclass(slots=True, eq=False, repr=False)
 class Client:
     """State of one connection in the engine. ``state``, its state in the life cycle, determines ``is_ready`` (commands
-    are carried out at once), ``is_open`` (commands count) and ``is_there`` (the client can be sent something). These
-    are plain values, because they are read for each message. Only ``move`` writes them."""
+    are carried out at once), ``is_open`` (commands are accepted) and ``is_there`` (output can be sent to the client).
+    These are plain values, because they are read for each message. Only ``move`` writes them."""
 
     connection: Connection
     holder: Holder = field(init=False)
@@ -129,22 +129,22 @@ class Client:
     id: str | None = field(default=None, init=False)
     shares_id: bool = field(default=False, init=False)  # other connections of its user may have the same id
     connection_id: str | None = field(default=None, init=False)  # the client's own name for its connection (OpenWire)
-    # The broker's own queue that belongs to this client, as its session named it; None: no such queue.
+    # Queue of the broker with the state of this client's session, as the session named it; None: no such queue.
     private: Destination | None = field(default=None, init=False)
     # The broker acts for a client that is away, and gives way when that client connects.
     is_stand_in: bool = field(default=False, init=False)
-    # The client has no socket: the broker acts, or the admin server for one of its users.
+    # The client has no socket: it is the broker, or the admin server on behalf of a user.
     is_inside: bool = field(default=False, init=False)
     # An operator, connected with the client id of another user: it creates no state under that id (id_owners).
     is_guest: bool = field(default=False, init=False)
-    # The broker acts later for the user, which has no connection.
+    # The broker does later work for the user through this client, which has no connection.
     is_acting: bool = field(default=False, init=False)
     is_due: bool = field(default=False, init=False)  # the action was allowed when its user requested it
     principal: Principal = field(default=NOBODY, init=False)
     user_id: str | None = field(default=None, init=False)  # the sender that its messages name
     # The commands that wait: for an answer, for the end of work, or, after a disconnect, for the end of the client.
     waiting: list[Command] = field(default_factory=list, init=False)
-    is_held: bool = field(default=False, init=False)  # reading from its connection is stopped
+    is_held: bool = field(default=False, init=False)  # reading is stopped because its commands wait
     _unread: int = field(default=0, init=False)  # number of callers that stopped it
     is_lost: bool = field(default=False, init=False)  # its connection ended without a Disconnect, and not by the broker
     # Destinations that it may send to; and the targets of those that take every message. They are looked up once, and
@@ -185,7 +185,7 @@ class Client:
             self.connection.stop_reading()
 
     def resume_reading(self) -> None:
-        """Take back one ``stop_reading``."""
+        """Undo one ``stop_reading``."""
         self._unread -= 1
         if not self._unread:
             self.connection.resume_reading()
@@ -240,6 +240,6 @@ class ReceiptDue:
     def durable(self, operation: object) -> None:
         """Send the receipt: the operation is durable."""
         client = self.client
-        if self.receipt is not None and client.is_there:  # as ``send_receipt``: the caller handles its errors
+        if self.receipt is not None and client.is_there:  # unlike ``send_receipt``: the caller handles its errors
             client.session.receipt(self.receipt)
             client.connection.touch()

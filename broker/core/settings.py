@@ -1,7 +1,8 @@
 """Options and bounds of the engine, as plain values; this module does not know their source.
 
-The operator's settings are copied here by name (`broker.settings.engine`), which also names the bounds that no setting
-changes. The defaults of settings are for tests; a test compares them with those of the settings.
+The operator's settings are copied here by name (`broker.settings.engine`, which also names the bounds that no setting
+changes). Only tests use the defaults of options that the operator can set; a test compares them with those of the
+operator's settings.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Options and bounds of an engine. Sizes in bytes, counted as journal size or body plus Python's overhead."""
+    """Options and bounds of an engine. Sizes are in bytes: of a record in the journal, or of a message in memory, with
+    Python's overhead."""
 
     # Effect of a NACK: "dlq" dead letter at once (ActiveMQ), "requeue" back to the queue (RabbitMQ).
     stomp_nack: str = "dlq"
-    # Number of refusals (with "requeue") that return a message to the queue; the next one makes it a dead letter.
+    # Redeliveries before a message becomes a dead letter: after refusals (with "requeue") or losses of its consumer.
     maximum_redeliveries: int = 6
     # Every ERROR closes its connection.
     stomp_strict_errors: bool = False
@@ -30,7 +32,7 @@ class EngineSettings:
     # Maximum prefetch that a client may request.
     prefetch_max: int = 32_767
 
-    # The head of a queue that is held in memory; messages after it wait in the store.
+    # Limits of the head of a queue, which is held in memory; messages after it wait in the store.
     window_messages: int = 2000
     window_bytes: int = 8 * MIB
     # Amount read back at once when the window is less than half full.
@@ -38,7 +40,7 @@ class EngineSettings:
     page_bytes: int = 4 * MIB
     # All memory held for clients (broker.core.memory).
     memory_limit: int = 256 * MIB
-    # Messages that wait for one topic subscriber that does not keep up; beyond it the oldest are dropped, and counted.
+    # Messages that wait for one slow topic subscriber. Beyond these limits the oldest are dropped, and counted.
     topic_pending_messages: int = 32_767
     topic_pending_bytes: int = 8 * MIB
 
@@ -62,6 +64,7 @@ class EngineSettings:
     user_connections_max: int | None = None
     user_destinations_max: int | None = None
     user_stored_bytes_max: int | None = None
+    # Subscriptions of one connection; destinations of the broker.
     subscriptions_max: int = 1000
     destinations_max: int = 100_000
     # Entries examined in one tick for expired messages.

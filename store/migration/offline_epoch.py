@@ -1,8 +1,8 @@
 """Epoch of a command, without a broker. It writes records in batches, each synced and fence-checked, and updates the
 state.
 
-It is for commands that write other records to a journal than a broker does (store.tools.offline is for operations of a
-broker). It begins with a fence, like the promotion of a broker. The caller must hold the lock.
+It is for commands that write records that a broker does not write (for operations of a broker: store.tools.offline). It
+begins with a fence, like the promotion of a broker. The caller must hold the lock.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ BATCH_BYTES = 1 << 20
 class OfflineEpoch:
     """Open epoch. ``contents`` are the contents of the directory, including all flushed records.
 
-    ``scratch`` is a directory for an index that is used by this epoch only. ``on_read`` is called with the position up
-    to which the journal was read. Raises the errors of ``store.recovery.promotion.Promotion``. After JournalFailed,
-    Deposed or NoProof nothing more can be written.
+    ``scratch`` is the path of an index that only this epoch uses; a take-over uses ``scratch``.takeover, too.
+    ``on_read`` is called with the position up to which the journal was read. Raises the errors of
+    ``store.recovery.promotion.Promotion``. After JournalFailed, Deposed or NoProof nothing more can be written.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class OfflineEpoch:
         return promoted.writer
 
     def write(self, payloads: Sequence[bytes]) -> None:
-        """Write records, all in the same batch. They are durable when ``flush`` returns."""
+        """Add records to the current batch; all of them are in one batch. They are durable when ``flush`` returns."""
         size = sum(map(len, payloads))
         if self._units and self._bytes + size > self._batch_bytes:
             self.flush()
@@ -143,8 +143,8 @@ class OfflineEpoch:
         self._follower.read_headers()
 
     def into_contents(self) -> Contents:
-        """End the epoch, and return the contents of the directory, which the caller closes. No process may write to the
-        directory until then."""
+        """End the epoch, and return the contents of the directory. The caller closes them; until then, no process may
+        write to the directory."""
         self.flush()
         self.checkpoint()
         self.contents.close()

@@ -15,8 +15,8 @@ loop has operations that it submitted and that are not processed yet.
 The first message of a producer for an owner goes through the inbox, and the storage thread checks whether it knows a
 higher number (``AddMessage.is_newest``). If it knows none, ``highest`` is the upper bound from then on: no earlier
 message has a higher number, and every later operation is noted here before it is submitted. A message with a higher
-number than ``highest`` is new. For all other messages, and for ids without a number, the storage thread searches the
-id. docs/decisions/0029.
+number than ``highest`` is new. For all other messages, and for ids without a number, the storage thread searches for
+the id. docs/decisions/0029.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tandemmq.journal.native import CommitQueue
 
 
-# Maximum number of pairs of producer and owner. If there are more, all are removed, and are checked again.
+# Maximum number of producers plus pairs of producer and owner. If there are more, all are removed and checked again.
 KNOWN_MAX = 10_000
 
 
@@ -116,13 +116,14 @@ class NewMessages:
 
 Turn = Sequence[Operation | NewQueue]
 
-# Maximum number of parts of an atomic operation in the queue. The loop would need too long for more.
+# Maximum number of parts of an atomic operation in the queue. A larger one would occupy the loop for too long.
 TOGETHER_MAX = 200
 
 
 class Submissions:
     """The submitted turns. The loop calls ``submit`` and ``completed``; the storage thread calls ``written`` and
-    ``report``. The loop must pass every turn to ``submit``, before it puts it into the inbox if that returns False."""
+    ``report``. The loop must pass every turn to ``submit`` first; if that returns False, it puts the turn into the
+    inbox."""
 
     __slots__ = ("_awaited", "_completed", "_new_messages", "_reports", "_unapplied", "_written", "queue")
 
@@ -187,7 +188,7 @@ class Submissions:
 
     def completed(self) -> tuple[list[Operation], float]:
         """Return (operations, time). The operations, submitted or reported, became durable since the last call, in
-        order. The time is CLOCK_BOOTTIME in seconds, from before the last fence check after the submitted ones; 0.0: no
+        order. The time (CLOCK_BOOTTIME, seconds) is when the last fence check after the submitted ones began; 0.0: no
         submitted ones."""
         batches, checked_at = self.queue.completed()
         operations: list[Operation] = []

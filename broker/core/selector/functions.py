@@ -27,7 +27,7 @@ Arguments = Sequence[Evaluate]
 
 
 def in_list(arguments: Arguments, effort: Effort) -> Evaluate:
-    """Return a condition: the list, the first argument, contains the second one."""
+    """Return a condition: the first argument, a list, contains the second argument."""
     items, candidate = arguments
 
     def evaluate(message: Message) -> Value:
@@ -82,7 +82,7 @@ def replace(source: Evaluate, pattern: Pattern, replacement: str, effort: Effort
 
 
 def split(source: Evaluate, pattern: Pattern, limit: int) -> Evaluate:
-    """Return String.split: at most ``limit`` parts; 0: all without the empty ones at the end; below 0: all."""
+    """Split a text as String.split does: at most ``limit`` parts; 0: no empty parts at the end; below 0: all parts."""
 
     def evaluate(message: Message) -> Value:
         text = source(message)
@@ -113,7 +113,8 @@ def _split(text: str, pattern: Pattern, limit: int) -> list[Value]:
 
 
 def replacement_text(written: str) -> str:
-    """Parse a replacement as Matcher.appendReplacement does. Raises ValueError for ``$``, which means a group."""
+    """Parse a replacement as Matcher.appendReplacement does. Raises ValueError for ``$``, which means a group, and for
+    a backslash at the end."""
     parts = []
     characters = iter(written)
     for character in characters:

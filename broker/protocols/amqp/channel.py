@@ -5,8 +5,8 @@
     attached_links handles and ends of links       control_links   declare and discharge
     subscriptions  durable and shared ones
 
-Each type of frame has a method of its name. An error of a link detaches it; an error of the session is raised
-(AmqpError).
+``Channel.handle`` passes each type of frame to one method. An error of a link detaches it; an error of the session is
+raised (AmqpError).
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Channel:
             raise AmqpError(NOT_ALLOWED, f"a session receives no {type(performative).__name__}", Scope.CONNECTION)
 
     def take_usual(self, body: bytes, commands: list[Command]) -> bool:
-        """Handle a frame like most frames of a sender or receiver; this is ``handle``, but faster. False: it is another
+        """Handle a common frame of a sender or receiver with the effect of ``handle``, but faster. False: it is another
         frame, and nothing was done."""
         code = body[2] if len(body) > 2 else 0
         if code == TRANSFER_CODE:
@@ -142,7 +142,7 @@ class Channel:
         return True
 
     def _take_whole(self, body: bytes, commands: list[Command]) -> bool:
-        """Handle a frame with a whole message for a link that is not special."""
+        """Handle a transfer with a whole message, for a link that is not a control link. False: nothing was done."""
         handle, delivery_id, is_settled, payload_at = read_whole(body)
         link = None if handle < 0 else self._links.in_links.get(handle)
         if link is None or link.is_control or not self.deliveries_in.may_take_whole(link, len(body) - payload_at):
@@ -325,8 +325,8 @@ class Channel:
         )
 
     def _look_up(self, attach: schema.Attach, own_handle: int, commands: list[Command]) -> None:
-        """Attach a link without a source (Qpid JMS): the answer shows its durable subscription, and a close deletes
-        it. The link gets no messages."""
+        """Attach a link without a source (Qpid JMS): the answer shows its durable subscription, and a detach with
+        ``closed`` deletes that subscription. The link gets no messages."""
         subscription = subscriptions.subscription_of(attach, None, self._connection.container_id)
         assert subscription is not None, "a link without a source has one"
         link = self._out_link(attach, own_handle, subscription)
@@ -344,7 +344,7 @@ class Channel:
     def _attached(
         self, link: Link, source: schema.Source | None, target: schema.Target | schema.Coordinator | None
     ) -> None:
-        """Answer an attach that the engine has accepted."""
+        """Answer an attach that was accepted, by the engine or, for a control link, by this session."""
         attach, link.pending = link.pending, None
         if self.is_ending or attach is None:
             return

@@ -18,7 +18,7 @@ from tandemmq.broker.protocols.amqp.errors import (
     AmqpError,
     Scope,
 )
-from tandemmq.broker.protocols.amqp.incoming import Incoming, usual_of
+from tandemmq.broker.protocols.amqp.incoming import Incoming, cached_envelope
 from tandemmq.broker.protocols.amqp.links import CREDIT, CREDIT_LOW, IncomingDelivery, InLink, error_of
 from tandemmq.broker.protocols.amqp.schema import (
     ACCEPTED,
@@ -145,7 +145,7 @@ class DeliveriesIn:
             if transaction_id is not None:
                 transaction = connection.transactions.find(transaction_id, Scope.LINK)
             destination = link.destination
-            usual = None if message_format or destination is None else usual_of(encoded, len(link.envelope))
+            usual = None if message_format or destination is None else cached_envelope(encoded, len(link.envelope))
             if usual is not None and destination is not None:
                 message = usual.message(destination, connection.next_message_id(), encoded)
             else:

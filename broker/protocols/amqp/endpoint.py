@@ -1,6 +1,6 @@
 """Endpoint of an AMQP session: state that its links and deliveries share. Pure.
 
-Windows count frames. The broker's window never closes; the client's window limits the frames of deliveries to it.
+Windows count transfer frames. The broker's window never closes; the client's window limits the transfers to it.
 """
 
 from __future__ import annotations

@@ -72,47 +72,47 @@ _FIELDS: Final = frozenset(
     ]
 )
 _NOWHERE: Final = Destination(DestinationKind.QUEUE, "")
-# Properties of a few message annotations that do not schedule the message, and their number of values. Those of Qpid
-# JMS are equal in all messages for one destination.
-usual_annotations: dict[bytes, tuple[dict[str, PropertyValue], int]] = {}
-_USUAL_MAX: Final = 4
-# Limit of an envelope (the bytes before the body) that is remembered, and of its encoded properties.
-_ENVELOPE_BYTES_MAX: Final = 256
+# Cache: bytes of a section of message annotations -> its properties and its number of values. Only for sections with
+# few names and without scheduling. Qpid JMS sends equal sections in all messages for one destination.
+cached_annotations: dict[bytes, tuple[dict[str, PropertyValue], int]] = {}
+_CACHED_ANNOTATIONS_MAX: Final = 4
+# Limit of the bytes of an envelope that is cached (the bytes before the body), and of its encoded properties.
+_CACHED_BYTES_MAX: Final = 256
 _SMALL_ULONG: Final = 0x53
 _BYTES: Final = BodyKind.BYTES
 
 
-class Usual:
-    """Fields of all messages with one envelope. ``like``: a message with these fields, without id and body."""
+class CachedEnvelope:
+    """Fields of all messages with one envelope. ``template``: a message with these fields, without id and body."""
 
-    __slots__ = ("like", "marshalled", "properties")
+    __slots__ = ("marshalled", "properties", "template")
 
-    def __init__(self, like: Message, properties: dict[str, PropertyValue], marshalled: bytes) -> None:
-        self.like = like
+    def __init__(self, template: Message, properties: dict[str, PropertyValue], marshalled: bytes) -> None:
+        self.template = template
         self.properties = properties
         self.marshalled = marshalled
 
     def message(self, destination: Destination, message_id: str, encoded: bytes) -> Message:
         """Return what ``Incoming.message`` would return. The messages share their properties, which never change."""
-        like = self.like
+        template = self.template
         made = Message(
-            destination, message_id, encoded, _BYTES, like.persistent, like.priority, 0, 0, self.properties, None,
-            like.reply_to, like.type, None, 0, None, like.redelivery_counter,
+            destination, message_id, encoded, _BYTES, template.persistent, template.priority, 0, 0, self.properties,
+            None, template.reply_to, template.type, None, 0, None, template.redelivery_counter,
         )  # fmt: skip
         made.marshalled = self.marshalled
         return made
 
 
-_usual: Final[dict[bytes, Usual]] = {}
+_envelopes: Final[dict[bytes, CachedEnvelope]] = {}
 
 
-def usual_of(encoded: bytes, envelope_bytes: int) -> Usual | None:
-    """Return the fields of a message whose envelope has this length (0: unknown), is remembered, and precedes one
-    simple body; None for any other message."""
+def cached_envelope(encoded: bytes, envelope_bytes: int) -> CachedEnvelope | None:
+    """Return the cached fields if the first ``envelope_bytes`` bytes of the message (0: unknown) are a cached envelope
+    and the rest is one simple body; otherwise None."""
     # prove: amqp-usual-ends-with-its-body "not _is_simple_body(encoded, envelope_bytes)" -> "False"
     if not envelope_bytes or not _is_simple_body(encoded, envelope_bytes):
         return None
-    return _usual.get(encoded[:envelope_bytes])
+    return _envelopes.get(encoded[:envelope_bytes])
 
 
 def _is_simple_body(encoded: bytes, at: int) -> bool:
@@ -137,8 +137,8 @@ def _is_simple_body(encoded: bytes, at: int) -> bool:
 
 
 class Incoming:
-    """Mapping of one message. ``now``: milliseconds since 1970. Raises AmqpError if the message is damaged or its
-    sections are too long."""
+    """Decoder of one message. ``now``: milliseconds since 1970. Raises AmqpError if the message is damaged, or has too
+    many bytes outside its body."""
 
     def __init__(self, encoded: bytes, now: int) -> None:
         self._encoded = encoded
@@ -180,9 +180,9 @@ class Incoming:
         return message
 
     def remember(self, message: Message, last: bytes) -> bytes:
-        """Return the envelope of ``message``, which ``message()`` returned for a known destination and format 0. Return
-        b"" if a field depends on the time or differs each time. The fields are remembered for ``usual_of`` if the
-        envelope is ``last``, that of the message before: most envelopes that come once do not come again."""
+        """Cache the fields of ``message`` for ``cached_envelope`` if its envelope equals ``last``, that of the message
+        before: most envelopes come only once. ``message()`` returned ``message`` for a known destination and format 0.
+        Return the envelope; b"" if it cannot be cached, for example because a field depends on the time."""
         if (
             message.text_view is not None
             or message.timestamp
@@ -196,12 +196,12 @@ class Incoming:
         ):
             return b""
         body = self._by_code.get(sections.DATA) or self._by_code.get(sections.VALUE)
-        if body is None or body.stop - body.start != self._body_bytes or not 0 < body.start <= _ENVELOPE_BYTES_MAX:
+        if body is None or body.stop - body.start != self._body_bytes or not 0 < body.start <= _CACHED_BYTES_MAX:
             return b""
         if not _is_simple_body(self._encoded, body.start):
             return b""
         envelope = self._encoded[: body.start]
-        if envelope != last or envelope in _usual:
+        if envelope != last or envelope in _envelopes:
             return envelope
         for value in self.properties.values():
             if isinstance(value, (list, dict)):
@@ -210,13 +210,13 @@ class Incoming:
             marshalled = encode_properties(self.properties)
         except Unencodable:
             return b""
-        if len(marshalled) > _ENVELOPE_BYTES_MAX:
+        if len(marshalled) > _CACHED_BYTES_MAX:
             return b""
-        like = Message(
+        template = Message(
             message.destination, "", b"", _BYTES, message.persistent, message.priority, 0, 0, None, None,
             message.reply_to, message.type, None, 0, None, message.redelivery_counter,
         )  # fmt: skip
-        remember(_usual, envelope, Usual(like, self.properties, marshalled), 2 * _ENVELOPE_BYTES_MAX)
+        remember(_envelopes, envelope, CachedEnvelope(template, self.properties, marshalled), 2 * _CACHED_BYTES_MAX)
         return envelope
 
     def _value(self, code: int) -> Any:
@@ -263,7 +263,7 @@ class Incoming:
         if section is None:
             return
         content = self._encoded[section.value : section.stop]
-        known = usual_annotations.get(content)
+        known = cached_annotations.get(content)
         if known is not None:
             usual, count = known
             self.properties.update(usual)
@@ -276,10 +276,10 @@ class Incoming:
         for key in names:
             if found[key] is not None:
                 self._schedule(key, found[key])
-        if len(names) <= _USUAL_MAX and not any(key.startswith(_DELIVERY) for key in names):
+        if len(names) <= _CACHED_ANNOTATIONS_MAX and not any(key.startswith(_DELIVERY) for key in names):
             usual = {name: value for name, value in self.properties.items() if name.startswith(ANNOTATION)}
             if not any(isinstance(value, (list, dict)) for value in usual.values()):
-                remember(usual_annotations, content, (usual, left - self._values_left), 2 * len(content))
+                remember(cached_annotations, content, (usual, left - self._values_left), 2 * len(content))
 
     def _put_all(self, found: dict[Any, Any], prefix: str) -> None:
         for key, value in found.items():
@@ -370,8 +370,8 @@ PREFIXES: Final = (UUID_PREFIX, ULONG_PREFIX, BINARY_PREFIX, STRING_PREFIX)
 
 
 def id_text(value: Any) -> str:
-    """Return the text of a message-id or correlation-id. Raises DecodeError for any other type, and AmqpError for a
-    text that is too long."""
+    """Return the text of a message-id or correlation-id. Raises DecodeError if its type is not allowed for ids, and
+    AmqpError for a text that is too long."""
     kind = type(value)
     if kind in (str, Symbol):
         found = STRING_PREFIX + value if value.startswith(PREFIXES) else str(value)

@@ -106,7 +106,7 @@ def _reclaimable(state: State, epoch_history: EpochHistory, is_written: bool) ->
     return tail, state.reclaimable(epoch_history.first_of_epoch, tail)
 
 
-# Number of owners in one piece whose oldest message is searched. The storage thread serves clients between pieces.
+# Number of owners in one piece of a search for oldest messages. The storage thread serves clients between pieces.
 MESSAGES_A_PIECE = 20
 # (maximum number of holders of a file that are named, maximum number of holders whose oldest message is read). The
 # first pair applies if all files are explained, the second one for a single file.

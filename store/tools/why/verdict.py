@@ -16,7 +16,7 @@ class Graph:
     """Graph of the files that stay. Each field maps a file to other files:
 
     waits_for  files that must be removed before this one
-    fences     all files before this one, if this one is the fence of an epoch
+    fences     all earlier files that stay, if this one is the fence of an epoch
     roots      files whose live contents keep this one; this file can be one of them
     """
 
@@ -44,12 +44,13 @@ class Graph:
             kept.append(file)
 
     def pinned_by(self, file: int) -> list[int]:
-        """Return the files that stay as long as ``file`` does, because they remove records in it."""
+        """Return the files that stay as long as ``file`` does, because their acknowledgements and deletions refer to
+        records in it."""
         return sorted(other for other in self._waited_by.get(file, ()) if file in self._facts.files[other].pins)
 
     def freed_with(self, emptied: set[int]) -> set[int]:
-        """Return the files that can be removed when the files ``emptied`` have no live contents any more, without
-        those that can be removed now."""
+        """Return the files that can be removed when the files ``emptied`` have no live contents any more. Files that
+        can be removed now are not included."""
         gone: set[int] = set()
         seen: set[int] = set()
         waiting = sorted(emptied)  # ascending: a file comes after the files for which it waits
@@ -67,8 +68,8 @@ class Graph:
 
 
 def verdict(facts: Facts, graph: Graph, epoch_history: EpochHistory, file: int) -> FileWhy:
-    """Return the verdict without the details that must be read from the disk: ``holders``, ``transactions`` and
-    ``action`` are empty."""
+    """Return the verdict without the details that ``explain`` adds: ``holders``, ``transactions``, ``action`` and
+    ``acknowledgements`` are empty."""
     known = facts.files[file]
     why = FileWhy(
         file,

@@ -15,7 +15,7 @@ from tandemmq.broker.core.selector import compile_selector
 from tandemmq.broker.protocols.amqp import incoming, schema
 from tandemmq.broker.protocols.amqp.codec import write_composite
 from tandemmq.broker.protocols.amqp.errors import DECODE_ERROR, AmqpError
-from tandemmq.broker.protocols.amqp.incoming import MESSAGE_FORMAT, Incoming, usual_of
+from tandemmq.broker.protocols.amqp.incoming import MESSAGE_FORMAT, Incoming, cached_envelope
 from tandemmq.broker.protocols.amqp.outgoing import TakesLong, as_sent, encode
 from tandemmq.broker.protocols.amqp.sections import SECTIONS_MAX
 from tandemmq.broker.protocols.amqp.types import (
@@ -55,7 +55,7 @@ def mapped(encoded: bytes, message_format: int = 0) -> Message:
     message = found.message(QUEUE, ID, message_format)
     envelope = b"" if message_format else found.remember(message, b"")
     if envelope and found.remember(message, envelope):
-        usual = usual_of(encoded, len(envelope))
+        usual = cached_envelope(encoded, len(envelope))
         assert usual is not None
         assert usual.marshalled == encode_properties(message.properties or {})
         assert fields_of(usual.message(QUEUE, ID, encoded)) == fields_of(message)
@@ -238,14 +238,14 @@ def test_annotations_have_the_same_effect_in_each_message(annotations: dict[Any,
         found = Incoming(head + encoded, now).message(QUEUE, "ID:a-1-1:-1:1:1", 0).properties or {}
         return [(name, type(each), each) for name, each in found.items()]
 
-    incoming.usual_annotations.clear()
+    incoming.cached_annotations.clear()
     alone = at(NOW)
-    incoming.usual_annotations.clear()
+    incoming.cached_annotations.clear()
     assert at(NOW, header(first_acquirer=True)) != alone
-    assert len(incoming.usual_annotations) == is_kept
+    assert len(incoming.cached_annotations) == is_kept
     assert at(NOW) == alone
     known = at(NOW + 500)
-    incoming.usual_annotations.clear()
+    incoming.cached_annotations.clear()
     assert at(NOW + 500) == known
 
 
@@ -426,10 +426,10 @@ def test_messages_with_a_known_envelope_need_no_decoder(body: bytes) -> None:
     found = Incoming(envelope + body, NOW)
     message = found.message(QUEUE, ID, 0)
     assert found.remember(message, b"") == envelope
-    assert usual_of(envelope + body, len(envelope)) is None, "it came once"
+    assert cached_envelope(envelope + body, len(envelope)) is None, "it came once"
     assert found.remember(message, envelope) == envelope
     for other in BODIES:
-        usual = usual_of(envelope + other, len(envelope))
+        usual = cached_envelope(envelope + other, len(envelope))
         assert usual is not None
         assert fields_of(usual.message(QUEUE, "other", envelope + other)) == fields_of(
             Incoming(envelope + other, NOW + 500).message(QUEUE, "other", 0)
@@ -439,12 +439,12 @@ def test_messages_with_a_known_envelope_need_no_decoder(body: bytes) -> None:
         for wrong in (0, 0x40, 0x53, 0x75, 0xA0, 0xB1, 0xFF):
             damaged = bytearray(envelope + body)
             damaged[at] = wrong
-            usual = usual_of(bytes(damaged), len(envelope))
+            usual = cached_envelope(bytes(damaged), len(envelope))
             if usual is not None:
                 same = Incoming(bytes(damaged), NOW).message(QUEUE, ID, 0)
                 assert fields_of(usual.message(QUEUE, ID, bytes(damaged))) == fields_of(same)
     for end in (body + section(DATA, b"2"), body + b"\0", body[:-1], value(1), b""):
-        assert usual_of(envelope + end, len(envelope)) is None
+        assert cached_envelope(envelope + end, len(envelope)) is None
 
 
 @pytest.mark.parametrize(
