@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from tandemmq.broker.core.client import Client, ReceiptDue
 from tandemmq.broker.core.commands import (
     Ack,
@@ -155,27 +158,22 @@ class Acknowledger(Part):
                 if entry.order_key and entry.queue is not None:
                     last = entry
         due = None if last is None else ReceiptDue(client, receipt)
+        settled = partial(self._settled, client, subscription, covered, receipt if due is None else None)
         if len(covered) > CLOCK_ITEMS:
-            return self._settle_in_steps(client, subscription, covered, receipt, last, due)
+            return self._settle_in_steps(covered, last, due, settled)
         self._settle_some(covered, last, due)
-        self._settled(client, subscription, covered, receipt, last)
+        settled()
         return None
 
     def _settle_in_steps(
-        self,
-        client: Client,
-        subscription: Subscription,
-        covered: list[tuple[int, Entry]],
-        receipt: Receipt | None,
-        last: Entry | None,
-        due: ReceiptDue | None,
+        self, covered: list[tuple[int, Entry]], last: Entry | None, due: ReceiptDue | None, settled: Callable[[], None]
     ) -> Work[None]:
         pace = Pace()
         for start in range(0, len(covered), CLOCK_ITEMS):
             if pace.is_full(CLOCK_ITEMS):
                 yield
             self._settle_some(covered[start : start + CLOCK_ITEMS], last, due)
-        self._settled(client, subscription, covered, receipt, last)
+        settled()
 
     def _settle_some(self, covered: list[tuple[int, Entry]], last: Entry | None, due: ReceiptDue | None) -> None:
         """Remove deliveries from their queues. ``due``: the receipt that waits for the removal of ``last``."""
@@ -187,17 +185,12 @@ class Acknowledger(Part):
                     self._append(removal(queue, entry, None, due if entry is last else None))
 
     def _settled(
-        self,
-        client: Client,
-        subscription: Subscription,
-        covered: list[tuple[int, Entry]],
-        receipt: Receipt | None,
-        last: Entry | None,
+        self, client: Client, subscription: Subscription, covered: list[tuple[int, Entry]], receipt: Receipt | None
     ) -> None:
+        """Note the end of ``_settle``. ``receipt``: one that waits for no removal."""
         if self._dispatcher.tells_consumed:
             self._dispatcher.consumed([(subscription, tag, entry) for tag, entry in covered])
-        if last is None:
-            client.send_receipt(receipt)
+        client.send_receipt(receipt)
         self.resume(subscription)
 
     def resume(self, subscription: Subscription) -> None:
